@@ -1,4 +1,4 @@
-//! The virtual clock: it stands still until everything is blocked, then jumps
+//! The virtual clock: it stands still until every task is blocked, then jumps
 //! to the next timer.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kinfolk_core::Clock;
 
 use crate::lab::IdleWaiters;
 
-/// A clock that jumps when everything is blocked. Clones share the time.
+/// A clock that jumps when every task is blocked. Clones share the time.
 #[derive(Clone, Debug)]
 pub struct VirtualClock {
     start: Instant,
@@ -28,30 +28,29 @@ impl VirtualClock {
         }
     }
 
-    /// The instant at which it began.
+    /// The instant at which the clock began.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Virtual time since it began.
+    /// Virtual time since the clock began.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.elapsed.load(Ordering::SeqCst))
     }
 
-    /// Moves it to `elapsed` after its start; never backwards.
+    /// Moves the clock to `elapsed` after its start; never backwards.
     pub fn move_to(&self, elapsed: Duration) {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.elapsed.fetch_max(nanos, Ordering::SeqCst);
     }
 
-    /// How far `at` is from its start, in nanoseconds; none if that is more than
-    /// it can count, 584 years. Such an instant is never: to move towards it would
-    /// not come nearer.
+    /// How far `at` is from the start, in nanoseconds; none if that is more than
+    /// the clock can count, 584 years. Such an instant is never reached.
     pub(crate) fn reach(&self, at: Instant) -> Option<u64> {
         u64::try_from(at.saturating_duration_since(self.start).as_nanos()).ok()
     }
 
-    /// Those who wait until everything is blocked.
+    /// The waits until every task is blocked.
     pub fn idle_waiters(&self) -> &IdleWaiters {
         &self.idle
     }

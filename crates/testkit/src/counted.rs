@@ -1,31 +1,31 @@
-//! Futures that count what is done to them.
+//! Futures that count their polls and drops.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 
-/// What was done to a [`Counted`] future.
+/// The counts of a [`Counted`] future.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<(AtomicUsize, AtomicUsize)>);
 
 impl Tally {
-    /// A tally of nothing.
+    /// A tally without counts.
     pub fn new() -> Tally {
         Tally::default()
     }
 
-    /// How often it was polled.
+    /// How often the future was polled.
     pub fn polls(&self) -> usize {
         self.0.0.load(SeqCst)
     }
 
-    /// How many were dropped.
+    /// How many values were dropped.
     pub fn drops(&self) -> usize {
         self.0.1.load(SeqCst)
     }
 
-    /// Wraps a future so that it counts here.
+    /// Wraps a future so that its polls and its drop count here.
     pub fn count<F>(&self, inner: F) -> Counted<F> {
         Counted {
             inner: Box::pin(inner),
@@ -33,7 +33,7 @@ impl Tally {
         }
     }
 
-    /// A value that counts its drop here.
+    /// A value whose drop counts here.
     pub fn guard(&self) -> DropTally {
         DropTally(self.clone())
     }
@@ -52,7 +52,7 @@ impl Drop for DropTally {
 /// A future that counts its polls and its drop.
 #[derive(Debug)]
 pub struct Counted<F> {
-    // Dropped before the tally counts it.
+    // Dropped before the tally counts the drop.
     inner: Pin<Box<F>>,
     tally: DropTally,
 }

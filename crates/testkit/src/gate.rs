@@ -1,5 +1,5 @@
-//! A foreign awaitable: a gate that a test opens. It is not of Kinfolk's own
-//! waits, so nothing inside it can be told of a cancel.
+//! A foreign awaitable: a gate that a test opens. It is no wait of Kinfolk's,
+//! so a future inside it is not told of a cancel.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ impl Gate {
         Gate::default()
     }
 
-    /// Opens it for good.
+    /// Opens the gate for good.
     pub fn open(&self) {
         let wakers = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ impl Gate {
         }
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub fn wait(&self) -> GateWait {
         GateWait(self.clone())
     }

@@ -32,9 +32,9 @@ pub struct GuardedRun(Arc<Mutex<WatchedTree>>);
 
 struct WatchedTree {
     tree: Option<Tree>,
-    /// Of which run it is.
+    /// The run that is watched.
     run: Option<WatchedRun>,
-    /// From when on its time counts.
+    /// From when on the time of the run counts.
     since: Instant,
 }
 
@@ -51,8 +51,8 @@ impl GuardedRun {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// If the test hangs from here on, print this tree. Its time counts from here on:
-    /// a test that goes through many seeds has the time for each.
+    /// If the test hangs from here on, this tree is printed. The time limit begins
+    /// here again: a test that goes through many seeds has the whole time for each.
     pub fn watch(&self, tree: &Tree) {
         self.set(tree, None);
     }
@@ -69,7 +69,7 @@ impl GuardedRun {
             since: Instant::now(),
         };
         let before = std::mem::replace(&mut *self.lock(), watch);
-        // Outside the lock: it may be the last of its tree.
+        // Outside the lock: this may be the last reference to the tree.
         drop(before);
     }
 }
@@ -89,8 +89,9 @@ pub(crate) fn limit() -> Duration {
     Duration::from_secs(seeds::number("KINFOLK_TEST_SECONDS").unwrap_or(SECONDS))
 }
 
-/// Runs `test` on a thread of its own with the stack a worker would have. If
-/// it takes too long in real time, prints the tree it watches and panics.
+/// Runs `test` on a thread of its own with the stack that a worker would have.
+/// If the test takes too long in real time, prints the tree that it watches and
+/// panics.
 pub fn guarded(name: &str, test: impl FnOnce(GuardedRun) + Send + 'static) {
     let limit = limit();
     let watched = GuardedRun::new();
@@ -117,7 +118,7 @@ pub fn guarded(name: &str, test: impl FnOnce(GuardedRun) + Send + 'static) {
         }
         let watch = watched.lock();
         if watch.since.elapsed() < limit {
-            // It has begun another round meanwhile.
+            // The test has begun another round meanwhile.
             continue;
         }
         let (tree, run) = (watch.tree.clone(), watch.run.clone());

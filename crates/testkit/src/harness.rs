@@ -1,6 +1,6 @@
-//! What runs a case on a host: the fixture it is made with, and what must hold
-//! once the case is over. The conformance suite is run by it, and so are tests
-//! that need a host on many seeds.
+//! Runs a case on a host: the fixture with which the host is made, and the
+//! checks after the case. The conformance suite uses it, and so do tests that
+//! need a host on many seeds.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,8 @@ pub fn seeds() -> u64 {
     crate::seeds::how_many().unwrap_or(SEEDS)
 }
 
-/// What a host is made with for a case, and looked at with afterwards.
+/// The parts with which a host is made for a case, and which the checks read
+/// afterwards.
 #[derive(Clone, Debug)]
 pub struct Fixture {
     /// The clock of the host.

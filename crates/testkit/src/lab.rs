@@ -1,5 +1,5 @@
-//! What a conformance case gets: the tree it runs in, a way to wait until
-//! everything else is blocked, and what the failure hook was given.
+//! What a conformance case uses: the tree in which it runs, a way to wait until
+//! every other task is blocked, and the failures that reached the failure hook.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use kinfolk_core::{CountersSnapshot, Error, Event, RingSink, Scope, Tree, TreeSn
 
 use crate::clock::VirtualClock;
 
-/// Those who wait until every task is blocked. The host's driver wakes them,
-/// one at a time, before it lets the clock jump.
+/// The waits until every task is blocked. The host's driver wakes one of them
+/// at a time, before it lets the clock jump.
 #[derive(Clone, Debug, Default)]
 pub struct IdleWaiters(Arc<Mutex<Vec<Arc<Mutex<Settling>>>>>);
 
@@ -26,8 +26,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl IdleWaiters {
-    /// Everything is blocked: lets the one who has waited longest go on. False
-    /// if no task waits.
+    /// Every task is blocked: lets the wait that is oldest go on. False if no
+    /// task waits.
     pub fn everything_is_blocked(&self) -> bool {
         let first = {
             let mut list = lock(&self.0);
@@ -95,7 +95,7 @@ impl Drop for Settle {
     }
 }
 
-/// What a conformance case gets.
+/// What a conformance case uses.
 #[derive(Clone)]
 pub struct Lab {
     pub(crate) tree: Tree,
@@ -117,7 +117,7 @@ impl Lab {
         }
     }
 
-    /// Lets time pass without letting anybody run: a turn that takes long.
+    /// Lets time pass without a turn of any task: like a turn that takes long.
     pub fn dawdle(&self, by: Duration) {
         self.clock.move_to(self.clock.elapsed() + by);
     }
@@ -142,7 +142,7 @@ impl Lab {
         self.tree.counters()
     }
 
-    /// What the failure hook has been given since the last call.
+    /// The failures that have reached the failure hook since the last call.
     pub fn take_failures(&self) -> Vec<Error> {
         std::mem::take(&mut *lock(&self.failures))
     }
@@ -157,7 +157,7 @@ impl Lab {
         self.clock.elapsed()
     }
 
-    /// The seed of this run, where the host has one.
+    /// The seed of this run, if the host has one.
     pub fn seed(&self) -> u64 {
         self.seed
     }

@@ -1,4 +1,4 @@
-//! Stands in for `io` where there is no runtime, and so no i/o.
+//! Replaces `io` where there is no runtime, and so no i/o.
 
 pub(crate) mod side {
     use std::any::Any;
@@ -8,7 +8,7 @@ pub(crate) mod side {
 
     use crate::clock::VirtualClock;
 
-    /// There is none.
+    /// There is no kernel.
     pub(crate) struct TestKernel;
 
     #[derive(Default)]

@@ -7,13 +7,14 @@ use kinfolk_core::host::{Lane, Turn};
 /// A turn that may be drawn.
 enum ReadyTurn {
     Alone(Turn),
-    /// A timer woke it, and one thread turns its lane: whichever of these is drawn, the
-    /// first of that lane in `by_timer` is taken, in the order of deadlines (time-6).
+    /// A timer woke its task, and one thread turns its lane: whichever of these is
+    /// drawn, the first of that lane in `by_timer` is taken, in the order of deadlines
+    /// (time-6).
     ByTimer(Lane),
 }
 
-/// The ready turns. Those that workers take, of the pool and of pinned lanes, have the
-/// numbers from 0 on, those of the main lane follow.
+/// The ready turns. The turns that workers take, of the pool and of pinned lanes, have
+/// the numbers from 0 on, those of the main lane follow.
 #[derive(Default)]
 pub(crate) struct ReadyTurns {
     workers: Vec<ReadyTurn>,
@@ -23,7 +24,7 @@ pub(crate) struct ReadyTurns {
 }
 
 impl ReadyTurns {
-    /// A turn is ready; whether a timer woke it.
+    /// Adds a ready turn; `by_timer` says whether a timer woke its task.
     pub(crate) fn push(&mut self, turn: Turn, by_timer: bool) {
         let lane = turn.lane();
         let ready = match lane {
@@ -59,7 +60,8 @@ impl ReadyTurns {
         self.len() == 0
     }
 
-    /// The numbers of the turns of the main lane, or of those that workers take.
+    /// The numbers of the turns of the main lane, or of the turns that workers
+    /// take.
     pub(crate) fn of(&self, lane: Lane) -> std::ops::Range<usize> {
         match lane {
             Lane::Main => self.workers.len()..self.len(),

@@ -1,5 +1,5 @@
-//! The recording of a run that fails. Green runs have no recorder: what has failed is run once
-//! more before it is reported, and that second run is recorded.
+//! The recording of a run that fails. Green runs have no recorder: a failed run is repeated
+//! before it is reported, and the second run is recorded.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -11,13 +11,14 @@ use std::time::{Duration, SystemTime};
 use kinfolk_core::{Interests, Sink};
 use kinfolk_see::{Recorder, Recording};
 
-/// The memory of a recorder: a 64th of it, 4 MiB, is the simulation's thread's.
+/// The memory of a recorder: a 64th of it, 4 MiB, is for the simulation's
+/// thread.
 const BYTES: usize = 64 * (4 << 20);
 
-/// How many recordings a folder has at the most; the oldest go.
+/// How many recordings a folder has at most; the oldest are removed.
 const MOST_RECORDINGS: usize = 100;
 
-/// The longest name of a file, without what tells the files of one recording apart.
+/// The longest name of a file, without the endings of the files of one recording.
 const LONGEST_NAME: usize = 150;
 
 /// Records one run.
@@ -31,7 +32,7 @@ impl Tape {
     pub(crate) fn new() -> Tape {
         let recorder = Recorder::builder()
             .bytes(BYTES)
-            // Virtual time: an hour is a moment.
+            // Virtual time: an hour passes in a moment.
             .age(Duration::MAX)
             .interests(Interests::ALL)
             .build();
@@ -45,8 +46,8 @@ impl Tape {
         self.recorder.clone()
     }
 
-    /// Ends the recording when the answer is dropped: what a simulation does when it is dropped
-    /// half-way is not part of the run.
+    /// Ends the recording when the answer is dropped: the drop of an unfinished simulation is
+    /// not part of the run.
     pub(crate) fn until_dropped(&self) -> TapeEnd {
         TapeEnd(self.clone())
     }
@@ -62,9 +63,10 @@ impl Tape {
         }
     }
 
-    /// Writes the recording as text and as a trace of Perfetto, in place of an earlier one of
-    /// that name. `words` say how the run failed. A line for the message of the failure, which
-    /// names the files; none if nothing was recorded, or nothing is to be.
+    /// Writes the recording as text and as a trace of Perfetto, and replaces an earlier one of
+    /// that name. `words` say how the run failed. Returns a line for the message of the
+    /// failure, which names the files; none if nothing was recorded, or if recordings are
+    /// turned off.
     pub(crate) fn write(&self, name: &str, words: &str) -> Option<String> {
         self.end();
         let kept = self.kept();
@@ -86,7 +88,7 @@ impl Tape {
     }
 }
 
-/// Ends a recording where it is dropped.
+/// Ends a recording when it is dropped.
 pub(crate) struct TapeEnd(Tape);
 
 impl Drop for TapeEnd {
@@ -95,8 +97,9 @@ impl Drop for TapeEnd {
     }
 }
 
-/// Where recordings go: the folder that the environment names, none if that is empty; without
-/// it `kinfolk` in cargo's folder for what it builds, or in that for temporary files.
+/// The folder of recordings: the one that the environment names, none if that is empty;
+/// without the variable `kinfolk` in cargo's target folder, or in the folder for temporary
+/// files.
 fn folder() -> Option<PathBuf> {
     match std::env::var_os("KINFOLK_RECORDINGS") {
         Some(named) if named.is_empty() => None,
@@ -111,7 +114,8 @@ fn folder() -> Option<PathBuf> {
     }
 }
 
-/// The name of the test program and of the run, in letters that every file system takes.
+/// The name of the test program and of the run, in letters that every file system
+/// accepts.
 fn file_name(run: &str) -> String {
     let exe = std::env::current_exe().unwrap_or_default();
     let exe = exe.file_stem().unwrap_or_default().to_string_lossy();
@@ -126,7 +130,7 @@ fn file_name(run: &str) -> String {
         false => '-',
     };
     let all = format!("{exe}-{run}");
-    // The end says which seed it is.
+    // The end of the name has the seed.
     let skipped = all.chars().count().saturating_sub(LONGEST_NAME);
     all.chars().skip(skipped).map(plain).collect()
 }
@@ -144,7 +148,7 @@ fn write_files(folder: &Path, name: &str, recording: &Recording, words: &str) ->
     Ok(())
 }
 
-/// Writes a file under another name first: a reader sees the whole of it, or that before it.
+/// Writes a file under another name first: a reader sees the whole new file, or the old one.
 fn write_file(
     folder: &Path,
     name: &str,
@@ -170,8 +174,8 @@ fn write_file(
 }
 
 /// Keeps the latest recordings, and removes the others. A recording is a text and a trace of
-/// one name: a text of the program's stands alone, and stays. Where the folder cannot be read
-/// all stay.
+/// one name: a text without a trace belongs to the program, and stays. If the folder cannot
+/// be read, all files stay.
 fn remove_oldest(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -188,7 +192,7 @@ fn remove_oldest(folder: &Path) {
     let many = all.len().saturating_sub(MOST_RECORDINGS);
     all.sort();
     for (_, trace, text) in all.into_iter().take(many) {
-        // Another test may have removed them.
+        // Another test may have removed the files.
         let _ = (fs::remove_file(trace), fs::remove_file(text));
     }
 }
@@ -223,7 +227,8 @@ mod tests {
             }
         };
         (10..MOST_RECORDINGS + 13).for_each(put);
-        // Older than all of them, and not ours: one has no trace, one has no text.
+        // Older than all recordings, and no recordings: one has no trace, one has
+        // no text.
         let theirs = (0..10).map(|n| match n % 2 {
             0 => format!("{n}.txt"),
             _ => format!("{n}.pftrace"),

@@ -11,7 +11,8 @@ impl Rng {
         Rng(seed)
     }
 
-    /// From where it goes on: the seed of a generator that gives the same from here on.
+    /// The state of the generator: a generator with this seed gives the same numbers
+    /// from here on.
     pub(crate) fn state(&self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What `#[kinfolk::test]` calls.
+//! The runner of `#[kinfolk::test]`.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -31,7 +31,7 @@ pub struct TestOptions {
     rough: RoughSeeds,
 }
 
-/// On which seeds i/o is as rough as every program must bear.
+/// The seeds on which i/o has the faults that every program must cope with.
 #[derive(Clone, Copy, Debug)]
 enum RoughSeeds {
     OddSeeds,
@@ -85,13 +85,14 @@ impl TestOptions {
     }
 
     /// I/o is rough on every seed: short reads and writes, operations that are late,
-    /// cancels that come too late. None of it is an error.
+    /// cancels that come too late. None of these faults is an error.
     pub fn rough_io(mut self) -> TestOptions {
         self.rough = RoughSeeds::All;
         self
     }
 
-    /// I/o is rough on no seed: every operation takes all it can, and no time.
+    /// I/o is rough on no seed: every operation moves as many bytes as
+    /// possible, and takes no time.
     pub fn fair_io(mut self) -> TestOptions {
         self.rough = RoughSeeds::None;
         self
@@ -104,7 +105,7 @@ impl TestOptions {
         self
     }
 
-    /// What panics that were contained say of the test.
+    /// Fails the test if panics were contained.
     #[track_caller]
     fn check_contained(&self, name: &str, panics: &ContainedPanics) {
         if let Some(complaint) = contained_panics(&panics.take())
@@ -117,7 +118,7 @@ impl TestOptions {
         }
     }
 
-    /// What a failure that no handle took says of the test.
+    /// Fails the test if a failure reached no handle.
     #[track_caller]
     pub(crate) fn check(&self, name: &str, unheard: &Unheard) {
         if let Some(complaint) = unheard.complaint()
@@ -131,18 +132,19 @@ impl TestOptions {
     }
 }
 
-/// Runs a test on the simulation once for each seed: virtual time, a check
-/// that no job and no timer is left and that no failure went unheard, a guard in
-/// real time for each seed. On the odd seeds i/o is rough, unless the options say
-/// otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many; with
-/// `KINFOLK_REPLAY=1` each seed is run twice, and a test fails whose runs differ.
+/// Runs a test on the simulation once for each seed: virtual time, a check that
+/// no job and no timer is left and that every failure reached a handle, a guard
+/// in real time for each seed. On the odd seeds i/o is rough, unless the options
+/// say otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many;
+/// with `KINFOLK_REPLAY=1` each seed is run twice, and a test fails whose runs
+/// differ.
 ///
 /// # Panics
-/// If there is no seed to run it on, or the options ask for real time. If the test fails on
-/// some seed: the message says which, and has a line to copy that runs it again. Before,
-/// that seed is run once more, and recorded: if it does not fail in the same way, the message
-/// says so, and it names the files of the recording. `KINFOLK_RECORDINGS` is the folder for
-/// those; none are written if it is empty.
+/// If there is no seed to run it on, or the options request real time. If the test fails on
+/// some seed: the message says which, and has a line to copy that runs it again. Before, that
+/// seed is run once more, and recorded: if it does not fail in the same way, the message says
+/// so, and it names the files of the recording. `KINFOLK_RECORDINGS` is the folder for these
+/// files; none are written if it is empty.
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
@@ -172,14 +174,14 @@ where
 /// How a test failed on one seed.
 struct RunFailure {
     words: String,
-    /// What the test itself panicked with.
+    /// The payload of the test's own panic.
     payload: Option<Box<dyn Any + Send>>,
-    /// Where the blocking calls were asked for that the seed does not decide about.
+    /// Where the blocking calls were made that the seed does not decide.
     unseen: Option<String>,
 }
 
 impl RunFailure {
-    /// What is to be said if the same seed did not do the same again.
+    /// The sentence for a seed whose second run differed.
     fn differs(&self, again: &Result<(), RunFailure>) -> Option<String> {
         let what = match again {
             Err(again) if same_words(&again.words, &self.words) => return None,
@@ -199,8 +201,8 @@ impl RunFailure {
         ))
     }
 
-    /// What the message ends with: whether the seed has done the same `again`, how to run it,
-    /// and where that second run is recorded.
+    /// The end of the message: whether the second run, `again`, failed in the same way,
+    /// how to run the seed, and where the second run is recorded.
     fn last_lines(
         &self,
         name: &str,
@@ -225,12 +227,13 @@ impl RunFailure {
         let Some(payload) = self.payload else {
             panic!("{}\n{line}", self.words);
         };
-        // In the panic, not on the standard error: the harness shows it with the failure of
-        // this test, wherever the output of others goes.
+        // In the panic, not on standard error: the harness shows it with the failure of
+        // this test, wherever the output of other tests goes.
         if !self.words.is_empty() {
             panic!("{}\n{name} failed with seed {seed}\n{line}", self.words);
         }
-        // A payload without words goes on as it is, and does not name the seed.
+        // A payload without words is passed on unchanged, and does not name the
+        // seed.
         say(
             Topic::Seldom,
             format_args!("{name} failed with seed {seed}\n{line}"),
@@ -258,7 +261,7 @@ fn without_addresses(words: &str) -> String {
 }
 
 impl TestOptions {
-    /// Runs the test on one seed; twice, if both runs are to be compared. The first run is
+    /// Runs the test on one seed; twice, if both runs must be compared. The first run is
     /// recorded on the tape if there is one.
     fn run_once<F, B>(
         &self,
@@ -291,7 +294,8 @@ impl TestOptions {
         })
     }
 
-    /// Runs the test on one seed, once; what a second run must have in common with it.
+    /// Runs the test on one seed, once; returns the trail that a second run must have
+    /// in common with it.
     fn run_seed<F, B>(
         &self,
         name: &'static str,
@@ -304,7 +308,7 @@ impl TestOptions {
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
     {
-        // Whether it is the test that panics.
+        // True if the test itself panics.
         let own = Cell::new(false);
         let unseen = Cell::new(None);
         let run = || {
@@ -334,7 +338,8 @@ impl TestOptions {
                     panic!("{name} was cancelled with seed {seed}: {reason}");
                 }
             }
-            // Before what is left: a job that failed may be why.
+            // Before the check for leftovers: a job that failed may be the
+            // cause.
             self.check(name, &unheard);
             sim.assert_nothing_left();
             let trail = sim.trail();
@@ -362,9 +367,9 @@ impl TestOptions {
     }
 }
 
-/// Runs a test on the native runtime with two workers and virtual time, ten
-/// times, or once in real time: a check that no job and no timer is left and that no failure went
-/// unheard, a guard in real time. Seeds mean nothing here.
+/// Runs a test on the native runtime with two workers and virtual time, ten times, or once in
+/// real time: a check that no job and no timer is left and that every failure reached a handle, a
+/// guard in real time. Seeds have no effect here.
 ///
 /// # Panics
 /// If the test fails.
@@ -404,8 +409,8 @@ where
     });
 }
 
-/// Runs the body of a test as a job beside a clock that is held from the end of the body on:
-/// what is left then would end before it is looked at.
+/// Runs the body of a test as a job, and holds the clock from the end of the body on:
+/// otherwise jobs that are left would end before they are counted.
 #[cfg(any(feature = "runtime", feature = "tokio"))]
 pub(crate) async fn until_clock_is_held<B>(body: B) -> Result<(Outcome<()>, HeldClock)>
 where
@@ -418,7 +423,7 @@ where
     around.await
 }
 
-/// Panics unless the body of a test has completed; what holds the clock.
+/// Panics unless the body of a test has completed; returns the held clock.
 #[cfg(any(feature = "runtime", feature = "tokio"))]
 #[track_caller]
 pub(crate) fn completed(name: &str, ended: Result<(Outcome<()>, HeldClock)>) -> HeldClock {

@@ -1,4 +1,4 @@
-//! What `#[kinfolk::test(flavor = "tokio")]` calls.
+//! The runner of `#[kinfolk::test(flavor = "tokio")]`.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::guard::guarded;
 use crate::run_test::{TestOptions, completed, nothing_left, until_clock_is_held};
 use crate::unheard::Unheard;
 
-/// How long what is left of a test has to end, and its runtime to come home.
+/// How long leftover tasks of a test have to end, and its runtime to shut down.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs a test on a current-thread tokio runtime whose clock is paused, ten times; or in
 /// real time on one with two workers, once: a check that no job and no timer is left and
-/// that no failure went unheard, a guard in real time. The clock jumps when no task of
-/// tokio's and no job can go on, no blocking call is under way and nothing holds it. Seeds
-/// mean nothing here.
+/// that every failure reached a handle, a guard in real time. The clock jumps when no task
+/// of tokio's and no job can go on, no blocking call is under way and nothing holds the
+/// clock. Seeds have no effect here.
 ///
 /// # Panics
 /// If the test fails.
@@ -73,7 +73,7 @@ fn runtime(real_time: bool) -> Runtime {
     runtime.expect("a tokio runtime for the test")
 }
 
-/// Waits a moment, and not for ever, for the threads of a test that has failed.
+/// Waits for the threads of a test that has failed, for a limited time.
 struct TestRuntime(Option<Runtime>);
 
 impl std::ops::Deref for TestRuntime {

@@ -1,5 +1,5 @@
-//! What a simulation takes from its seed beside who goes next: which points yield, and
-//! on some seeds another way to draw than each with the same chance.
+//! The choices of a simulation beside the next task: which points yield, and on some
+//! seeds another way to draw than with equal chances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,24 +9,25 @@ use kinfolk_core::{JobId, PointHeld};
 
 use crate::rng::Rng;
 
-/// One point in so many yields, on three seeds of eight. A yield is a turn more: on every
-/// seed they would cost more than what they find there.
+/// One point in so many yields, on three seeds of eight. Each yield costs a turn: on
+/// every seed they would cost more than they would find.
 const YIELDS: u64 = 4;
 
-/// How often, with priorities, a task loses its own: less than this.
+/// With priorities, a task loses its own less often than this.
 const CHANGES: usize = 3;
 
-/// How many turns in a row a task may have before it loses its priority: one that
-/// waits for another in a loop would keep that other away for ever.
+/// How many turns in a row a task may have before it loses its priority: a task
+/// that waits for another in a loop would starve that other.
 const IN_A_ROW: u32 = 64;
 
-/// Of more than so many ready tasks, as many are looked at.
+/// Of more ready tasks than this, as many are considered.
 const LOOKED_AT: usize = 64;
 
-/// How many tasks may wait to be woken for nothing.
+/// How many tasks may wait for a spurious wake-up.
 const NUDGES: usize = 8;
 
-/// One turn in so many is followed by such a wake later on, where there are any.
+/// One turn in so many is followed by a spurious wake-up later on, if tasks wait
+/// for one.
 const NUDGED: usize = 8;
 
 /// The place of a seed among eight, for one feature of a simulation. Of the eight seeds from
@@ -42,7 +43,7 @@ fn one_of_eight(seed: u64, feature: u64) -> u64 {
     (seed % 8).wrapping_add(shift) % 8
 }
 
-/// Says of each point of a simulation that would go on whether it yields.
+/// Decides for each point of a simulation that would go on whether it yields.
 #[derive(Clone)]
 pub(crate) struct Yields(Arc<Drawn>);
 
@@ -59,13 +60,13 @@ impl Yields {
 
     fn seeded(seed: u64) -> Yields {
         Yields(Arc::new(Drawn {
-            // Another row of numbers than that of the turns.
+            // Another sequence of numbers than that of the turns.
             rng: AtomicU64::new(seed ^ 0x706f_696e_7473),
             yields: AtomicU64::new(0),
         }))
     }
 
-    /// Asked at a point, on the one thread of the simulation.
+    /// Called at a point, on the one thread of the simulation.
     pub(crate) fn point(&self) -> PointHeld {
         let drawn = &*self.0;
         let mut rng = Rng::new(drawn.rng.load(Relaxed));
@@ -78,7 +79,7 @@ impl Yields {
         PointHeld::Yes
     }
 
-    /// How many have yielded.
+    /// How many points have yielded.
     pub(crate) fn count(&self) -> u64 {
         self.0.yields.load(Relaxed)
     }
@@ -88,14 +89,14 @@ impl Yields {
 pub(crate) enum Schedule {
     /// Each ready task has the same chance.
     Even,
-    /// The same, and now and then a task is woken for nothing.
+    /// The same, with spurious wake-ups now and then.
     Nudges(Nudges),
-    /// The ready task with the highest priority goes. At a few turns the task that
-    /// goes loses its own. What needs a task to be away for long while others go on
-    /// is found soon so (Burckhardt et al., "A Randomized Scheduler with Probabilistic
-    /// Guarantees of Finding Bugs", 2010).
+    /// The ready task with the highest priority runs. At a few turns the running task
+    /// loses its own. Bugs that need a task to be delayed for long while others go on
+    /// are found soon this way (Burckhardt et al., "A Randomized Scheduler with
+    /// Probabilistic Guarantees of Finding Bugs", 2010).
     Priorities(Priorities),
-    /// Each has the same chance, but one task at a time is slow: it has to wait for
+    /// Each has the same chance, but one task at a time is slow: it must wait for
     /// many turns of others.
     Slow(Slow),
 }
@@ -107,14 +108,15 @@ pub(crate) struct Priorities {
     salt: u64,
     /// The turns at which a task loses its priority.
     changes: Vec<u64>,
-    /// Tasks that have lost theirs, the last one last: it has the least.
+    /// Tasks that have lost theirs, the latest at the end: it has the lowest
+    /// priority.
     lowered: Vec<JobId>,
-    /// Who had the last turns, and how many.
+    /// The task that had the last turns, and how many.
     last: Option<(JobId, u32)>,
 }
 
 pub(crate) struct Slow {
-    /// When the next task is chosen, or the one that was chosen is let go.
+    /// When the next task is chosen, or the chosen one is released.
     until: u64,
     task: Option<JobId>,
 }
@@ -126,7 +128,8 @@ fn of_any_size(rng: &mut Rng, most: usize) -> u64 {
 }
 
 impl Schedule {
-    /// That of a seed, by its number: the eight from a multiple of eight on have some of each.
+    /// The schedule of a seed, by its number: eight seeds from a multiple of eight on have
+    /// some of each kind.
     pub(crate) fn of(seed: u64) -> Schedule {
         let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
         match one_of_eight(seed, 0x0064_7261_7773) {
@@ -177,7 +180,7 @@ impl Schedule {
         }
     }
 
-    /// A task has had a turn: it may be woken for nothing later.
+    /// A task has had a turn: it may get a spurious wake-up later.
     pub(crate) fn turned(&mut self, rng: &mut Rng, waker: impl FnOnce() -> Waker) {
         if let Schedule::Nudges(Nudges(kept)) = self
             && rng.below(NUDGED) == 0
@@ -189,7 +192,7 @@ impl Schedule {
         }
     }
 
-    /// Who is woken for nothing now.
+    /// The waker for a spurious wake-up now, if there is one.
     pub(crate) fn nudge(&mut self, rng: &mut Rng) -> Option<Waker> {
         match self {
             Schedule::Nudges(Nudges(kept)) if !kept.is_empty() && rng.below(NUDGED) == 0 => {

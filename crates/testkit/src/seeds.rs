@@ -5,8 +5,8 @@ use std::ops::Range;
 /// The number in a variable of the environment; none if it is not set.
 ///
 /// # Panics
-/// If it is set to something else: to go on without it would look like a run that it
-/// had chosen.
+/// If it is set to something else: a run without it would look like the run that was
+/// chosen.
 #[track_caller]
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var_os(variable)?;
@@ -35,7 +35,7 @@ pub(crate) fn how_many() -> Option<u64> {
     Some(count)
 }
 
-/// Whether each seed is to be run twice, which `KINFOLK_REPLAY=1` says.
+/// True if each seed must be run twice, as `KINFOLK_REPLAY=1` says.
 pub(crate) fn twice() -> bool {
     number("KINFOLK_REPLAY").is_some_and(|times| times > 0)
 }

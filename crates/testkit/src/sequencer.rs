@@ -1,5 +1,5 @@
-//! A sequencer: steps that may only be taken in order, for tests of orders of
-//! events that must not depend on luck.
+//! A sequencer: steps that may only be taken in order, for tests whose order of
+//! events must not depend on chance.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

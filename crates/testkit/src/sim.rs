@@ -34,17 +34,17 @@ use crate::unheard::Unheard;
 /// cancellation would hold the clock for ever.
 const MOST_TURNS_OF_AN_INSTANT: u64 = 100_000;
 
-/// How long to wait for another thread before looking round.
+/// How long to wait for another thread before the next check.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// How long to wait for a blocking call before looking round.
+/// How long to wait for a blocking call before the next check.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long blocking calls may wait or ask in vain, in real time, while nothing else can
-/// go on.
+/// How long blocking calls may wait or ask without effect, in real time, while nothing
+/// else can go on.
 const IN_VAIN: Duration = Duration::from_secs(2);
 
-/// Turns a simulation may take before it is called endless.
+/// Turns a simulation may take before it counts as endless.
 const MOST_TURNS: u64 = 50_000_000;
 
 /// How often a task may wake itself while nothing else is ready and the clock stands
@@ -59,7 +59,7 @@ const MOST_IDLE_TURNS: u64 = 10_000_000;
 /// or ends, no operation is over, no blocking call is begun.
 const MOST_WAITING_TURNS: u64 = 2_000_000;
 
-/// Where time slips: before one turn in so many it moves.
+/// With slipping time: the clock moves before one turn in so many.
 const SLIPS: usize = 8;
 
 /// How many of the last turns are kept for reports.
@@ -73,7 +73,7 @@ struct Core {
     /// Blocking calls that have not begun.
     calls: Vec<BlockingCall>,
     timers: TimerQueue,
-    /// Where the holds of the clock were taken that have not been given back.
+    /// Where the holds of the clock that still last were taken.
     holds: Vec<&'static Location<'static>>,
     /// The simulation waits for another thread.
     waits: bool,
@@ -88,7 +88,7 @@ impl Core {
 /// What the host and the simulation share.
 struct SimWorld {
     core: Mutex<Core>,
-    /// Another thread has brought something to do, or has let go of the clock.
+    /// Another thread has brought work, or has released the clock.
     came: Condvar,
     /// A task is being polled.
     polling: AtomicBool,
@@ -104,21 +104,21 @@ impl SimWorld {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has come. Asked first whether the simulation waits: to tell a thread
-    /// that does not would be a system call each time.
+    /// Work has come. Notifies only if the simulation waits: otherwise each call
+    /// would be a system call without effect.
     fn tell(&self, core: &mut Core) {
         if std::mem::take(&mut core.waits) {
             self.came.notify_one();
         }
     }
 
-    /// No task is ready, and no blocking call is to be begun.
+    /// True if no task is ready, and no blocking call waits to begin.
     fn is_idle(&self) -> bool {
         let core = self.core();
         core.ready.is_empty() && core.calls.is_empty()
     }
 
-    /// No thread holds the clock.
+    /// True if no thread holds the clock.
     fn is_let_go(&self) -> bool {
         self.core().holds.is_empty()
     }
@@ -133,7 +133,7 @@ impl SimWorld {
         }
     }
 
-    /// Waits until something is ready, for `most` at most.
+    /// Waits until a task is ready, for `most` at most.
     fn wait_for_something(&self, most: Duration) {
         let mut core = self.core();
         if core.ready.is_empty() && core.calls.is_empty() {
@@ -223,7 +223,7 @@ impl Host for SimHost {
     }
 }
 
-/// What a simulation is made with.
+/// The options of a simulation.
 #[must_use = "call `build` or `run`"]
 pub struct SimBuilder {
     seed: u64,
@@ -232,26 +232,26 @@ pub struct SimBuilder {
     explores: bool,
     slips: bool,
     workers: usize,
-    /// Failures that no handle takes go to a hook of the test's.
+    /// Failures that no handle takes go to a hook of the test.
     has_hook: bool,
     pub(crate) io: side::IoOptions,
 }
 
 impl SimBuilder {
-    /// The seed decides more than who goes next, as it does in `#[kinfolk::test]`. A
-    /// point that could go on yields one time in four on three of eight seeds, so that
-    /// other tasks come in between. And of eight seeds in a row two draw by priorities that change now and
-    /// then, one has a slow task, and one wakes tasks for nothing.
+    /// The seed decides more than the next task, as it does in `#[kinfolk::test]`. A point that
+    /// could go on yields one time in four on three of eight seeds, so that other tasks run in
+    /// between. And of eight seeds in a row two draw by priorities that change now and then, one
+    /// has a slow task, and one makes spurious wake-ups.
     ///
-    /// Without it each ready task has the same chance, and a point yields when the
-    /// turn's budget is out: for tests that count polls.
+    /// Without this each ready task has the same chance, and a point yields when
+    /// the turn's budget is spent: for tests that count polls.
     pub fn explore(mut self) -> Self {
         self.explores = true;
         self
     }
 
-    /// On odd seeds time also moves while tasks are ready: a task that was woken may
-    /// find that it is later than the instant it waited for, as on a busy machine.
+    /// On odd seeds time also moves while tasks are ready: a woken task may find
+    /// that the time is later than the instant it waited for, as on a busy machine.
     pub fn time_slips(mut self) -> Self {
         self.slips = true;
         self
@@ -270,7 +270,8 @@ impl SimBuilder {
         self
     }
 
-    /// Gets every job whose future is dropped before it is done.
+    /// Sets the hook that receives every job whose future is dropped before it
+    /// completes.
     pub fn on_forced(
         mut self,
         hook: impl Fn(&kinfolk_core::NodeSnapshot) + Send + Sync + 'static,
@@ -285,8 +286,9 @@ impl SimBuilder {
         self
     }
 
-    /// Asked at every poll of a point that would go on, with the job that
-    /// polls it and its place in the code: whether it is held back.
+    /// Called at every poll of a point that would go on, with the job that
+    /// polls it and its place in the code: decides whether the point is held
+    /// back.
     pub(crate) fn on_point(
         mut self,
         hook: impl Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync + 'static,
@@ -302,7 +304,7 @@ impl SimBuilder {
     }
 
     /// How many [pinned lanes](kinfolk_core::Pinned) there are; two by default. One thread
-    /// turns them all, and the seed says in which order, as for the pool.
+    /// turns them all, in an order that the seed decides, as for the pool.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
@@ -320,7 +322,7 @@ impl SimBuilder {
         let (mut schedule, mut yields) = (Schedule::Even, None);
         if self.explores {
             schedule = Schedule::of(self.seed);
-            // Whoever watches points says by itself which of them yield.
+            // A test that sets a point hook decides itself which points yield.
             if self.options.point_hook.is_none()
                 && let Some(drawn) = Yields::of(self.seed)
             {
@@ -395,12 +397,12 @@ pub struct Sim {
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
-    /// How often something has happened: a turn, the end of an operation, a move of the
-    /// clock, a frame. Blocking calls that ask go on when something has.
+    /// How many events there were: turns, ends of operations, moves of the clock,
+    /// frames. Blocking calls that ask go on after an event.
     happened: u64,
     calls: UnderWay,
-    /// Since when it has waited for threads that hold the clock, and after which
-    /// turn.
+    /// Since when the simulation has waited for threads that hold the clock, and
+    /// after which turn.
     held: Option<(u64, Instant)>,
     loops: Loops,
     /// Failures that no handle took, unless the test has a hook for them.
@@ -411,24 +413,25 @@ pub struct Sim {
     slips: bool,
 }
 
-/// What tells a busy loop from work.
+/// Tells a busy loop from work.
 #[derive(Default)]
 struct Loops {
-    /// How often in a row the last task has woken itself while nothing else was ready.
+    /// How often in a row the last task has woken itself while no other task was
+    /// ready.
     spins: u64,
-    /// Whose turns the last ones were, in a ring.
+    /// The jobs that had the last turns, in a ring.
     recent: [Option<JobId>; RECENT],
     /// After which turn the clock last moved, or something but a turn happened.
     since: u64,
     /// After which turn something but a turn or a timer happened.
     news: u64,
-    /// How many jobs had begun or ended, all in all, when that was last looked at.
+    /// How many jobs had begun or ended, in all, at the last check.
     jobs: u64,
 }
 
 impl Loops {
-    /// A task has had turn `turn`; whether it woke itself and is alone, and whether a
-    /// point of it has yielded because the seed says so.
+    /// A task has had turn `turn`; `alone` says whether it woke itself while no other
+    /// was ready, `drawn` whether the seed made a point of it yield.
     fn turned(&mut self, turn: u64, job: JobId, alone: bool, drawn: bool) {
         let before = self.recent[(turn as usize).wrapping_sub(1) % RECENT];
         self.recent[turn as usize % RECENT] = Some(job);
@@ -451,7 +454,7 @@ impl Loops {
     }
 }
 
-/// Rings when the future it was made for is woken.
+/// Set when the future with this waker is woken.
 struct WakeFlag(AtomicBool);
 
 impl Wake for WakeFlag {
@@ -463,15 +466,15 @@ impl Wake for WakeFlag {
 /// Why a simulation could not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stuck {
-    /// Nothing is ready and no timer is set that the clock can reach.
+    /// No task is ready, and no timer is set that the clock can reach.
     Deadlock,
-    /// It took more turns than any test should.
+    /// The simulation took more turns than any test should.
     Endless,
     /// Tasks wake themselves or each other for ever, and nothing else happens.
     Busy,
-    /// Tasks sleep and look again for ever, and nothing else happens.
+    /// Tasks sleep and check again for ever, and nothing else happens.
     Waiting,
-    /// A thread holds the clock and neither answers nor lets go of it.
+    /// A thread holds the clock and neither answers nor releases it.
     Held,
     /// Blocking calls do not return, and nothing else can go on.
     Called,
@@ -485,7 +488,7 @@ impl Sim {
     }
 
     /// A simulation with options. Failures that no caller takes are printed,
-    /// unless a hook is given.
+    /// unless a hook is set.
     pub fn builder(seed: u64) -> SimBuilder {
         SimBuilder {
             seed,
@@ -534,14 +537,14 @@ impl Sim {
         self.world.clock.now()
     }
 
-    /// The instant at which its clock began.
+    /// The instant at which the clock began.
     pub fn start(&self) -> Instant {
         self.world.clock.start()
     }
 
-    /// Holds its clock still until the guard is dropped: for a thread that is about to
-    /// answer a task. Meanwhile the simulation waits for that thread, in real time,
-    /// whenever nothing else can go on. Inside a task it is [`hold_clock`](crate::hold_clock).
+    /// Stops the clock until the guard is dropped: for a thread that is about to answer a
+    /// task. Meanwhile the simulation waits for that thread, in real time, whenever nothing
+    /// else can go on. Inside a task use [`hold_clock`](crate::hold_clock).
     ///
     /// ```
     /// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
@@ -574,11 +577,11 @@ impl Sim {
         self.world.core().ready.len()
     }
 
-    /// Gives one ready task a turn, makes a blocking call or lets one go on, or wakes
-    /// those whose i/o is over; false if there is nothing of that.
+    /// Gives one ready task a turn, makes a blocking call or lets one go on, or
+    /// completes operations whose time has come; false if there is none of these.
     pub fn step(&mut self) -> bool {
         if !self.calls.is_empty() {
-            // What was done between two steps may have let one of them go on.
+            // The latest step may have let one of them go on.
             self.calls.look(self.happened);
         }
         let went_on = self.draw();
@@ -588,7 +591,7 @@ impl Sim {
         went_on
     }
 
-    /// Draws what goes on, and lets it.
+    /// Draws what goes on, and does it.
     fn draw(&mut self) -> bool {
         if let Some(waker) = self.schedule.nudge(&mut self.rng) {
             let _inside = self.io.enter();
@@ -603,7 +606,7 @@ impl Sim {
         }
         let mut at = self.rng.below(turns + calls + io);
         if at < turns {
-            // Nearly always. The lock is taken once.
+            // The usual case: the lock is taken once.
             let turn = Sim::take_out(core, &mut self.schedule, &mut self.rng, self.turns, at);
             self.take_turn(turn);
             return true;
@@ -613,7 +616,7 @@ impl Sim {
             if self.turn_io() {
                 return true;
             }
-            // It was busy with what is not over yet.
+            // The thread i/o was busy with operations that are not over yet.
             if turns + calls == 0 {
                 return false;
             }
@@ -629,7 +632,7 @@ impl Sim {
         true
     }
 
-    /// Takes out the ready task that goes, given the one that was drawn.
+    /// Takes out the ready task that runs next, given the one that was drawn.
     fn take_out(
         mut core: MutexGuard<'_, Core>,
         schedule: &mut Schedule,
@@ -647,7 +650,7 @@ impl Sim {
         core.ready.take(at)
     }
 
-    /// Wakes those whose i/o is over by now; false if there are none.
+    /// Completes the operations whose time has come; false if there are none.
     fn turn_io(&mut self) -> bool {
         let _inside = self.io.enter();
         let over = self.io.turn() > 0;
@@ -675,15 +678,15 @@ impl Sim {
         let mut alone = false;
         if let Some(again) = again {
             let mut core = self.world.core();
-            // A thread that holds the clock may be what the task waits for, and so may a
-            // blocking call.
+            // The task may wait for a thread that holds the clock, or for a blocking
+            // call.
             alone = core.ready.is_empty()
                 && core.calls.is_empty()
                 && core.holds.is_empty()
                 && self.calls.is_empty();
             core.push(again);
         }
-        // A yield that was drawn is no doing of the task's.
+        // The seed made the point yield, not the task.
         let drawn = alone && self.yields.as_ref().map_or(0, Yields::count) != yields;
         self.loops.turned(self.turns, job, alone, drawn);
     }
@@ -703,8 +706,8 @@ impl Sim {
         true
     }
 
-    /// What other threads do meanwhile: some turns of the pool, or none; some of the
-    /// i/o that is over by now; and some of the blocking calls.
+    /// The work of other threads meanwhile: some turns of the pool, or none; some of
+    /// the operations whose time has come; and some of the blocking calls.
     fn workers_go_on(&mut self) {
         while self.io.is_busy() && self.rng.below(2) == 0 && self.turn_io() {}
         while self.rng.below(2) == 0 && self.step_on(Lane::Pool) {}
@@ -727,11 +730,12 @@ impl Sim {
         true
     }
 
-    /// Lets the blocking call at `at` go on: first come those that have asked, as many as
-    /// `asked`, then those that have not begun.
+    /// Lets the blocking call at `at` go on: the first `asked` are those that have asked,
+    /// then come those that have not begun.
     fn call(&mut self, at: usize, asked: usize) {
         if at < asked {
-            // No turn: else one that asks for ever would be a simulation that goes on.
+            // Not counted as a turn: else a call that asks for ever would count as
+            // progress.
             return self.calls.go_on(at, self.happened);
         }
         self.turns += 1;
@@ -744,9 +748,9 @@ impl Sim {
     }
 
     /// One frame of a host that owns the main loop: fires due timers and takes
-    /// turns of the main lane, within `budget`. The seed says how far the pool
-    /// gets meanwhile. The clock stands still, so a budget of time is spent by
-    /// an empty lane only; a budget of no time gives one turn.
+    /// turns of the main lane, within `budget`. The seed decides how far the
+    /// pool gets meanwhile. The clock stands still, so a budget of time is
+    /// spent by an empty lane only; a budget of zero time gives one turn.
     pub fn pump(&mut self, budget: Budget) -> Pumped {
         self.tree.begin_frame();
         self.happened += 1;
@@ -769,16 +773,17 @@ impl Sim {
         self.pumped(ran, fired)
     }
 
-    /// As [`pump`](Sim::pump), and lends `world` to the tasks of the main lane
-    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
+    /// Like [`pump`](Sim::pump), and lends `world` to the tasks of the main
+    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     pub fn pump_with<W: 'static>(&mut self, world: &mut W, budget: Budget) -> Pumped {
         let tree = self.tree.clone();
         tree.lend(world, || self.pump(budget))
     }
 
-    /// Moves the clock on to `now`, fires what is due and takes turns until the
-    /// main lane is empty and no run of a factory timer, nor what a run has
-    /// started, is ready. The seed says how far the rest of the pool gets.
+    /// Moves the clock on to `now`, fires due timers and takes turns until the
+    /// main lane is empty and no run of a factory timer, nor a job that a run
+    /// has started, is ready. The seed decides how far the rest of the pool
+    /// gets.
     pub fn run_expired(&mut self, now: Instant) -> Pumped {
         self.world
             .clock
@@ -789,7 +794,8 @@ impl Sim {
         let fired = self.fire_due();
         let mut ran = 0;
         loop {
-            // Also in a frame in which nothing is due: they wait for no host loop.
+            // Also in a frame in which no timer is due: the pool waits for no host
+            // loop.
             self.workers_go_on();
             if self.tree.timers_rest() && !self.has_ready(Lane::Main) {
                 break;
@@ -893,12 +899,13 @@ impl Sim {
         }
     }
 
-    /// Nothing is ready here: waits for threads that hold the clock, for a moment, and for
-    /// blocking calls, until something is ready or they are quiet. False if the clock may
+    /// No task is ready here: waits for threads that hold the clock, for a moment, and for
+    /// blocking calls, until a task is ready or they are quiet. False if the clock may
     /// move.
     ///
     /// # Panics
-    /// If none of them has answered or let go for as long as a test may hang.
+    /// If none of these threads has answered or released the clock for as long
+    /// as a test may hang.
     #[track_caller]
     fn waits_for_others(&mut self, what: &str) -> bool {
         if self.world.is_let_go() {
@@ -915,7 +922,7 @@ impl Sim {
         true
     }
 
-    /// Nothing is ready here: waits for blocking calls until one of them goes on or wakes a
+    /// No task is ready here: waits for blocking calls until one of them goes on or wakes a
     /// task; false if none does, and the clock need not wait for them.
     fn waits_for_calls(&mut self) -> bool {
         while self.calls.hold_clock() {
@@ -927,7 +934,7 @@ impl Sim {
         false
     }
 
-    /// Nothing can go on any more but for blocking calls: waits for them, for a moment.
+    /// Only blocking calls can go on: waits for them, for a moment.
     ///
     /// # Panics
     /// If there are none, or they have not gone on for a while.
@@ -943,13 +950,12 @@ impl Sim {
         if self.waited_for_others() > most {
             panic!("{}", self.report(Stuck::Called, what));
         }
-        // What they ask for may come from elsewhere.
+        // The answer that they wait for may come from elsewhere.
         self.happened += 1;
         self.world.wait_for_something(LOOK);
     }
 
-    /// For how long nothing but threads that hold the clock could go on, in real
-    /// time.
+    /// For how long only threads that hold the clock could go on, in real time.
     fn waited_for_others(&mut self) -> Duration {
         match self.held {
             Some((turns, since)) if turns == self.turns => since.elapsed(),
@@ -960,7 +966,7 @@ impl Sim {
         }
     }
 
-    /// Moves the clock to `at`, running what is due on the way, in order.
+    /// Moves the clock to `at`, running due tasks on the way, in order.
     #[track_caller]
     fn advance_to_nanos(&mut self, at: u64, inclusive: bool) {
         self.loops.went_on(self.turns);
@@ -975,11 +981,12 @@ impl Sim {
         self.world.clock.move_to(Duration::from_nanos(at));
     }
 
-    /// Moves the clock on by `by`. What is due at the new time has run. While a
-    /// thread [holds the clock](Sim::hold_clock) it waits for that thread first.
+    /// Moves the clock on by `by`. Tasks that are due at the new time have run.
+    /// While a thread [holds the clock](Sim::hold_clock) the simulation waits
+    /// for that thread first.
     ///
     /// # Panics
-    /// If such a thread does not let go of it.
+    /// If such a thread does not release the clock.
     #[track_caller]
     pub fn advance(&mut self, by: Duration) {
         let at = nanos(self.elapsed().saturating_add(by));
@@ -995,7 +1002,8 @@ impl Sim {
         tree.lend(world, || self.advance(by));
     }
 
-    /// Moves the clock on by `by`. What is due at the new time has not run.
+    /// Moves the clock on by `by`. Tasks that are due at the new time have not
+    /// run.
     ///
     /// # Panics
     /// As [`advance`](Sim::advance).
@@ -1005,8 +1013,8 @@ impl Sim {
         self.advance_to_nanos(at, false);
     }
 
-    /// When the next timer is due, or the next operation over; none if the clock
-    /// cannot get there.
+    /// When the next timer is due, or the next operation completes; none if the
+    /// clock cannot reach that time.
     fn next_event_nanos(&self) -> Option<u64> {
         let timer = self.world.core().timers.next_at();
         let timer = timer.and_then(|at| self.world.clock.reach(at));
@@ -1022,7 +1030,7 @@ impl Sim {
         self.fire_due();
     }
 
-    /// Fires the timers that are due; how many.
+    /// Fires the timers that are due; returns how many.
     fn fire_due(&mut self) -> usize {
         let now = self.world.clock.now();
         let mut fired = 0;
@@ -1041,7 +1049,7 @@ impl Sim {
         }
     }
 
-    /// The blocking calls that its seed does not decide about.
+    /// The blocking calls that the seed does not decide.
     pub(crate) fn unseen_calls(&self) -> Unseen {
         self.calls.unseen()
     }
@@ -1051,17 +1059,17 @@ impl Sim {
         self.turns
     }
 
-    /// What two runs of one seed have in common: how many turns they took, how often they
-    /// drew, and how much time has passed.
+    /// The trail that two runs of one seed have in common: how many turns they took, how
+    /// often they drew, and how much time has passed.
     pub(crate) fn trail(&self) -> (u64, u64, Duration) {
         (self.turns, self.rng.state(), self.elapsed())
     }
 
-    /// Runs until `done`, jumping the clock when everything is idle. `done` is
-    /// asked between two turns.
+    /// Runs until `done`, jumping the clock when every task is blocked. `done`
+    /// is called between two turns.
     ///
     /// # Panics
-    /// If nothing can go on any more, or it goes on for ever: the message has
+    /// If nothing can go on any more, or the run never ends: the message has
     /// `what`, the seed and the tree.
     #[track_caller]
     pub(crate) fn drive_until(&mut self, what: &str, mut done: impl FnMut(&mut Sim) -> bool) {
@@ -1101,7 +1109,7 @@ impl Sim {
     }
 
     /// Runs `body` as a task below the root until it has ended, jumping the
-    /// clock when everything is idle.
+    /// clock when every task is blocked.
     ///
     /// # Panics
     /// If nothing can go on any more: the message has the seed and the tree.
@@ -1116,8 +1124,8 @@ impl Sim {
         self.outcome_of(task)
     }
 
-    /// As [`outcome`](Sim::outcome), as a result. A panic in the body goes on
-    /// here.
+    /// Like [`outcome`](Sim::outcome), as a result. A panic in the body is
+    /// raised again here.
     #[track_caller]
     pub fn run<F>(&mut self, body: F) -> kinfolk_core::Result<<F::Output as IntoOutcome>::Value>
     where
@@ -1132,8 +1140,9 @@ impl Sim {
         }
     }
 
-    /// Polls `future` outside any job until it is done, jumping the clock when
-    /// everything is idle: for a host that waits for a task it holds.
+    /// Polls `future` outside any job until it completes, jumping the clock
+    /// when every task is blocked: for a host that waits for a task whose
+    /// handle it has.
     ///
     /// # Panics
     /// If nothing can go on any more: the message has the seed and the tree.
@@ -1167,8 +1176,8 @@ impl Sim {
         tree.lend(world, || self.wait_for(future))
     }
 
-    /// As [`shutdown`](Sim::shutdown), and lends `world` to the tasks of the main lane
-    /// meanwhile: what they clean up may be the host's.
+    /// Like [`shutdown`](Sim::shutdown), and lends `world` to the tasks of the main
+    /// lane meanwhile: they may clean up in it.
     #[track_caller]
     pub fn shutdown_with<W: 'static>(&mut self, world: &mut W, grace: Duration) -> ShutdownReport {
         let tree = self.tree.clone();
@@ -1180,9 +1189,9 @@ impl Sim {
     /// leases; a second later drops every future that is parked. The report
     /// names the tasks that did not end. See [`Tree::shutdown`].
     ///
-    /// The clock moves when everything is blocked, and also when tasks are
-    /// busy at one instant for too many turns. A thread that holds it is waited for
-    /// in real time, as long as the grace says.
+    /// The clock moves when every task is blocked, and also when tasks are busy at
+    /// one instant for too many turns. For a thread that holds the clock the
+    /// simulation waits in real time, for the grace.
     ///
     /// # Panics
     /// If nothing can go on any more and no time is left to wait for, which
@@ -1195,7 +1204,7 @@ impl Sim {
         let mut shutdown = self.tree.shutdown(grace, FORCE);
         let mut turns = 0;
         loop {
-            // Whoever waits for the report is one more among the ready.
+            // The waiter of the report is one more among the ready tasks.
             if bell.0.load(SeqCst) && self.rng.below(self.ready() + 1) == 0 {
                 bell.0.store(false, SeqCst);
                 let _inside = self.io.enter();
@@ -1211,8 +1220,8 @@ impl Sim {
             let busy = self.step();
             turns += 1;
             if !busy && !bell.0.load(SeqCst) && !self.world.is_let_go() {
-                // Such a thread lives in real time, and so it has the grace in real
-                // time. A grace without end ends where a test would hang.
+                // Such a thread lives in real time, and so its grace is in real
+                // time. An unlimited grace ends when a test would count as hanging.
                 if self.waited_for_others() < grace.min(guard::limit() / 2) {
                     self.world.wait_for_others();
                     continue;
@@ -1239,19 +1248,19 @@ impl Sim {
         }
     }
 
-    /// Cancels what is left, runs until it is gone however long that takes,
-    /// lifting no shield and forcing nobody, and checks that the counters balance
-    /// and that no timer, no waiter, no operation, no open file and no
-    /// [hold of the clock](Sim::hold_clock) is left behind. A thread that still holds the
-    /// clock is waited for, in real time.
+    /// Cancels all jobs, runs until they have ended however long that takes, lifting no
+    /// shield and dropping no job by force, and checks that the counters balance and that
+    /// no timer, no waiter, no operation, no open file and no [hold of the
+    /// clock](Sim::hold_clock) is left behind. For a thread that still holds the clock it
+    /// waits, in real time.
     ///
     /// # Panics
-    /// If something does not end or does not balance: the message has the seed
-    /// and the tree. If a job has panicked and no handle took that, unless failures go to
-    /// [a hook](SimBuilder::on_failure). If a fault of a script never came.
+    /// If something does not end or does not balance: the message has the seed and the
+    /// tree. If a job has panicked and no handle took the panic, unless failures go to [a
+    /// hook](SimBuilder::on_failure). If a fault of a script never happened.
     #[track_caller]
     pub fn finish(mut self) {
-        // A grace without end.
+        // An unlimited grace.
         drop(self.shutdown(Duration::MAX));
         self.settle();
         while !self.world.is_let_go() {
@@ -1360,8 +1369,8 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Drop for Sim {
-    /// What is left is cancelled, and goes on where it can while time stands
-    /// still. The rest is dropped as at the end of a shutdown.
+    /// The jobs that are left are cancelled, and go on as far as they can while
+    /// time stands still. The rest is dropped as at the end of a shutdown.
     fn drop(&mut self) {
         let root = self.tree.root_job();
         if root.is_ended() {

@@ -1,5 +1,5 @@
 //! Failures that no handle took: they reach the failure hook of the tree, and
-//! nothing else would turn a test red.
+//! fail a test only by way of this module.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kinfolk_core::host::say::escaped_path;
 use kinfolk_core::{Error, ErrorKind};
 
-/// A failure that a tool injects itself. It does not count.
+/// A failure that a tool injects itself, and that does not count.
 #[derive(Debug)]
 pub(crate) struct Injected;
 
@@ -35,13 +35,13 @@ impl Unheard {
         }
     }
 
-    /// One line for each failure: the job, where it was spawned, what it said.
+    /// One line for each failure: the job, where it was spawned, its message.
     /// None if there was no failure.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.complaint_of(|_| true)
     }
 
-    /// The same of panics alone, where failures are allowed.
+    /// The same for panics alone, where failures are allowed.
     pub(crate) fn panics(&self) -> Option<String> {
         self.complaint_of(|error| error.kind() == ErrorKind::Panicked)
     }
@@ -80,7 +80,8 @@ fn line(error: &Error) -> String {
     format!("  {job}{site}, {what}: {error}")
 }
 
-/// What is said of panics that the tree has contained; none if there were none.
+/// The message about panics that the tree has contained; none if there were
+/// none.
 pub(crate) fn contained_panics(messages: &[String]) -> Option<String> {
     (!messages.is_empty()).then(|| {
         format!(

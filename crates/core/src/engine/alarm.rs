@@ -1,5 +1,5 @@
-//! Timers of ours at the host: set, and given up. Each is counted as set once and as fired
-//! or cancelled once.
+//! Timers that the model sets at the host. Each is counted as set once and as fired or
+//! cancelled once.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::base::unwind::discard;
 use crate::engine::tree::Shared;
 use crate::record::alarm::Alarm;
 
-/// Sets one that wakes `waker` at `at`.
+/// Sets a timer that wakes `waker` at `at`.
 #[inline]
 pub(crate) fn set(tree: &Shared, at: Instant, waker: &Waker) -> Alarm {
     let key = tree.host.set_timer(at, waker.clone());
@@ -18,8 +18,8 @@ pub(crate) fn set(tree: &Shared, at: Instant, waker: &Waker) -> Alarm {
     Alarm::of(key, waker)
 }
 
-/// An alarm that was taken out is needed no more. Firing and giving up are told
-/// apart by the host, once.
+/// Clears an alarm that was taken out of its job. The host decides, once,
+/// whether it fired or was cleared.
 #[inline]
 pub(crate) fn clear(tree: &Shared, key: TimerKey) {
     match tree.host.clear_timer(key) {

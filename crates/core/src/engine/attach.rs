@@ -1,4 +1,4 @@
-//! Linking a child below its parent, and being refused.
+//! Linking a child below its parent, and refusing it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,27 +17,28 @@ pub(crate) enum Refusal {
     TooMany,
     /// Its host has no main lane.
     NoMain,
-    /// Its host has no pinned lane of number `n`, but `lanes`.
+    /// Its host has no pinned lane of number `n`: the host has `lanes` of them.
     NoWorker { n: usize, lanes: u16 },
-    /// A future that stays where it is, on a thread that does not turn that lane
-    /// of that tree.
+    /// A future that is not `Send`, on a thread that does not take turns of that
+    /// lane of that tree.
     NotHere,
 }
 
-/// Links `child` below `parent`. A task, local or not, is refused by a parent that is
-/// cancelled, closed or ended; a scope is born marked in a cancelled one (a
-/// shield is not), and so is a task that reaches its first point, while the body
-/// of that one goes on. A job that shutdown forces, marked or not, refuses every
-/// task; a scope below it is forced from birth. Modelled in `force_vs_attach`.
+/// Links `child` below `parent`. A parent that is cancelled, closed or ended refuses
+/// a task, local or not. Two kinds of children are born marked in a cancelled parent:
+/// a scope that is not a shield, and an atomic task, which runs to its first point,
+/// while the parent's body goes on. A job that shutdown drops by force, marked or
+/// not, refuses every task; a scope below it is born with DROP_NOW. Modelled in
+/// `force_vs_attach`.
 ///
 /// Race with a cancel of the parent: the mark comes before the walker's lock.
-/// Attached before that lock: the walker finds the child. After: we see the
-/// mark. Modelled in `attach_vs_cancel`.
+/// If the child is attached before that lock, the walker finds the child. If
+/// later, the attacher sees the mark. Modelled in `attach_vs_cancel`.
 ///
 /// # Safety
-/// `child` is fresh: made with this parent and seen by nobody else. `task` says
-/// what [`Header::was_spawned`] would. `most` is
-/// [`MOST_SHARES`](crate::record::header::MOST_SHARES) at the most.
+/// `child` is fresh: made with this parent and unknown to any other code.
+/// `task` is what [`Header::was_spawned`] returns. `most` is at most
+/// [`MOST_SHARES`](crate::record::header::MOST_SHARES).
 #[inline(always)]
 pub(crate) unsafe fn attach(
     parent: &Header,
@@ -47,8 +48,8 @@ pub(crate) unsafe fn attach(
 ) -> Result<(), Refusal> {
     // SAFETY: passed on.
     if unsafe { link(parent, child, task, most) }? {
-        // Its timer tells the child, whatever the body is busy with. Set outside
-        // the lock.
+        // The timer of the deadline reaches the child, even if the body never
+        // polls again. Set outside the lock.
         deadline::first_child(parent);
     }
     Ok(())
@@ -68,7 +69,7 @@ unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result
     let mut locked = parent.lock();
     let mut st = parent.state.load();
     if !st.has(state::HAS_SHARES) {
-        // From now on whoever changes the parent's word knows of a child.
+        // From now on a thread that changes the parent's word knows of a child.
         st = parent.state.will_share(locked.evidence());
     }
     let shares = locked.shares();
@@ -122,8 +123,9 @@ fn make_cold(parent: &Header) {
     parent.with_cold(|_, _| {});
 }
 
-/// True if a job that is cancelled takes this child all the same: one that
-/// reaches its first point, while the body goes on and is not forced.
+/// True if a cancelled job accepts this child nevertheless: an atomic task,
+/// which runs to its first point, while the body goes on and is not dropped by
+/// force.
 #[cold]
 fn takes_atomic(parent: &Header, child: &Header, st: state::Snapshot) -> bool {
     child.is_atomic()
@@ -131,15 +133,15 @@ fn takes_atomic(parent: &Header, child: &Header, st: state::Snapshot) -> bool {
         && !st.has(state::DROP_NOW | state::DROP_IF_IDLE | state::WAS_DROPPED)
 }
 
-/// The child of a job that is cancelled is so from birth.
+/// The child of a cancelled job is cancelled from birth.
 fn be_born_marked(parent: &Header, child: &Header) {
     child.origin.store(parent.origin_to_hand_on(), Relaxed);
     child.state.born_cancelled();
 }
 
-/// A child comes into a job that is cancelled or interrupted, or in which points
-/// look at the clock. What is polled with it inherits that; a task has only its
-/// own.
+/// A child is attached to a job that is cancelled or interrupted, or in which
+/// points read the clock. A child that is polled with the job inherits this; a
+/// task does not.
 #[cold]
 fn inherit(parent: &Header, child: &Header, st: state::Snapshot) {
     if child.is_task() {

@@ -2,9 +2,9 @@
 //! body wait a millisecond on the host's clock before they fail, so that a loop that only
 //! logs the error neither fills a disk nor keeps a thread busy.
 //!
-//! There is one brake per job, with one timer at a time. A point that comes while the
-//! brake is set waits for the same timer; what it keeps is the number of that setting, so
-//! that a setting that came later holds it up no further.
+//! There is one brake per job, with one timer at a time. A point reached while the brake
+//! is set waits for the same timer. The point keeps the number of that setting, so that a
+//! later setting does not delay it further.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -47,7 +47,7 @@ impl Wake for BrakeRing {
     }
 }
 
-/// The job, out of `h` and the scopes around it in its task, that has swallowed too many.
+/// The job, among `h` and the scopes around it in its task, that has swallowed too many.
 #[inline]
 pub(crate) fn swallower(h: &Header) -> Option<&Header> {
     let mut at = Some(h);
@@ -69,10 +69,10 @@ fn around(h: &Header) -> Option<&Header> {
     }
 }
 
-/// A point in `h`, which is being polled, says Cancelled: it counts once in each poll, so
-/// that many points that were waiting together count as one. What a scope is told that a
-/// told body has opened counts for that body too: a loop around a `timeout` swallows as
-/// well as one around a `sleep`.
+/// A point in `h`, which is being polled, returns Cancelled. At most one counts in each
+/// poll, so that many points that waited together count as one. A `Cancelled` in a scope
+/// that a told body has opened counts for that body too: a loop around a `timeout`
+/// swallows as well as one around a `sleep`.
 pub(crate) fn count(h: &Header, is_first_in_poll: bool) {
     let told_before = h.was_told();
     if is_first_in_poll && h.count_told(true) {
@@ -90,7 +90,7 @@ pub(crate) fn count(h: &Header, is_first_in_poll: bool) {
     }
 }
 
-/// Says once who it is.
+/// Reports once which job swallows.
 fn name(h: &Header) {
     if !SPEAKS {
         return;
@@ -111,8 +111,8 @@ fn name(h: &Header) {
     );
 }
 
-/// True if the point that keeps `held` is to wait, and is woken when it is over.
-/// `swallower` is around the job that is being polled.
+/// True if the point that keeps `held` must wait; it is woken when the wait is
+/// over. `swallower` is around the job that is being polled.
 pub(crate) fn holds(swallower: &Header, waker: &Waker, held: &mut u8) -> bool {
     let mut waker = Some(KeptWaker::new(waker.clone()));
     let (number, is_new) = swallower.with_cold(|cold, _| {
@@ -129,7 +129,7 @@ pub(crate) fn holds(swallower: &Header, waker: &Waker, held: &mut u8) -> bool {
 
 /// Sets the timer of the setting `number`. The host is called outside the lock.
 fn set(h: &Header, number: u8) {
-    // Its ender looks for the timer then, and gives it up.
+    // The bit makes the job's ender look for the timer and clear it.
     h.state.publish_nodes();
     // SAFETY: inside a job that has not ended.
     let tree = unsafe { h.tree() };
@@ -143,7 +143,7 @@ fn set(h: &Header, number: u8) {
             brake.keep(number, &mut alarm);
         }
     });
-    // It has rung already.
+    // The timer has fired already.
     if let Some(alarm) = alarm {
         alarm::clear(tree, alarm.key());
     }

@@ -20,8 +20,8 @@ pub(crate) fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
     }
 }
 
-/// The same without those that were made since `before` was asked for. A walk through
-/// the tree that takes these alone ends, however fast the tree grows.
+/// The children without those that were made after `before` was read. A walk through
+/// the tree that visits only these ends, however fast the tree grows.
 pub(crate) fn older_children(
     tree: &Shared,
     job: &Header,
@@ -35,7 +35,7 @@ pub(crate) fn older_children(
     });
 }
 
-/// For how long a job has been in what it waits on, for observers.
+/// For how long a job has been in its present wait, for observers.
 pub(crate) fn since_turn(tree: &Shared, h: &Header) -> Duration {
     let idle = millis_between(h.turned.load(Relaxed), tree.millis_now());
     Duration::from_millis(u64::from(idle))

@@ -1,5 +1,5 @@
-//! The thread-local: which job is being polled here, under which waker, and
-//! what is left of the turn. One struct, set around each poll of a job.
+//! The thread-local [`Context`]: which job this thread polls, under which
+//! waker, and the state of its turn. It is set around each poll of a job.
 
 use std::cell::Cell;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::record::header::Header;
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
 
-/// The serial of no tree: theirs count from one.
+/// No tree has this serial: serials count from one.
 const NO_TREE: u64 = u64::MAX;
 
 pub(crate) struct Context {
@@ -22,28 +22,30 @@ pub(crate) struct Context {
     /// The waker the job is polled with, compared and never used.
     data: Cell<*const ()>,
     vtable: Cell<*const RawWakerVTable>,
-    /// The task whose turn is taken here, and since when; others may look.
+    /// The task whose turn this thread takes, and since when; other threads may
+    /// read it.
     desk: Desk,
-    /// True once they know of it.
+    /// True once the desk is in the list that other threads read.
     listed: Cell<bool>,
     /// Whether that task wants another turn.
     again: Cell<bool>,
     pub(crate) budget: Cell<u32>,
-    /// How many futures are dropped here before they are done, each in the drop of the
-    /// one before.
+    /// How many drops of unfinished futures are nested on this thread.
     pub(crate) half_way_drops: Cell<u8>,
     /// How deep `spawn_now` is nested.
     nested: Cell<u32>,
-    /// The lane whose turn is taken here.
+    /// The lane of the turn that this thread takes.
     lane: Cell<LaneMark>,
-    /// The tree whose clock was read last since the host has looked at it, and
-    /// its milliseconds then.
+    /// The tree whose clock this thread read last, and its milliseconds then.
+    /// Reset when the host looks at the clock.
     clock_of: Cell<u64>,
     clock: Cell<u32>,
-    /// The job whose points said Cancelled last here, and in which of its polls.
+    /// The job whose points returned Cancelled last on this thread, and in which
+    /// of its polls.
     told_job: Cell<u64>,
     told_poll: Cell<u32>,
-    /// With a sink: the job that is ended here, which wakes what waited for it.
+    /// With a sink: the job that this thread ends, which wakes what waited for
+    /// it.
     ending: Cell<u64>,
 }
 
@@ -69,40 +71,41 @@ impl Context {
     /// The job being polled here.
     #[inline]
     pub(crate) fn current(&self) -> Option<&Header> {
-        // SAFETY: whoever set it is polling that job, further down our stack,
-        // and puts the old one back before it lets go.
+        // SAFETY: the frame that set it is polling that job, further down this
+        // stack, and restores the old value before it lets go of the job.
         unsafe { self.job.get().as_ref() }
     }
 
-    /// True if a turn is taken here; false for a scope that another executor
-    /// polls. That one has no budget of ours.
+    /// True if this thread takes a turn; false for a scope that another
+    /// executor polls, which has no budget here.
     pub(crate) fn in_turn(&self) -> bool {
         !self.desk.task().is_null()
     }
 
-    /// True if `waker` is the one the current job is polled with, so that
-    /// whoever wakes the job wakes this leaf too.
+    /// True if `waker` is the one that the current job is polled with: then a
+    /// wake-up of the job wakes this leaf too.
     #[inline]
     pub(crate) fn polled_with(&self, waker: &Waker) -> bool {
         self.data.get() == waker.data() && ptr::eq(self.vtable.get(), waker.vtable())
     }
 }
 
-/// The job being polled on this thread, as something to keep; none outside.
+/// The job being polled on this thread, as a reference to keep; none outside
+/// every job.
 pub(crate) fn current() -> Option<crate::record::header::JobRef> {
     with(|cx| cx.current().map(crate::record::header::JobRef::from_header))
 }
 
-/// The lane whose turn is taken here; the pool's outside every turn.
+/// The lane of the turn that this thread takes; the pool's outside every turn.
 #[inline]
 pub(crate) fn lane() -> LaneMark {
     with(|cx| cx.lane.get())
 }
 
-/// Puts the lane back.
+/// Restores the lane.
 pub(crate) struct OnLane(LaneMark);
 
-/// From here to the drop of the answer, turns of `lane` are taken here.
+/// Until the answer is dropped, this thread takes turns of `lane`.
 #[inline]
 pub(crate) fn on_lane(lane: LaneMark) -> OnLane {
     OnLane(with(|cx| cx.lane.replace(lane)))
@@ -114,12 +117,11 @@ impl Drop for OnLane {
     }
 }
 
-/// One turn more that is taken by `spawn_now` inside another, until it is
-/// dropped.
+/// One more turn that `spawn_now` takes inside another, until this is dropped.
 pub(crate) struct NestedDepth(u32);
 
-/// From here to the drop of the answer, `spawn_now` is nested one deeper; none
-/// if it is `most` deep already.
+/// Until the answer is dropped, `spawn_now` is nested one deeper; none if it is
+/// nested `most` deep already.
 pub(crate) fn nest(most: u32) -> Option<NestedDepth> {
     with(|cx| {
         let depth = cx.nested.get();
@@ -136,8 +138,8 @@ impl Drop for NestedDepth {
     }
 }
 
-/// What `f` finds first, asked of the job being polled here and then of each
-/// ancestor; none outside every job.
+/// The first answer of `f`, called with the job being polled here and then with
+/// each ancestor; none outside every job.
 pub(crate) fn find_up<R>(mut f: impl FnMut(&Header) -> Option<R>) -> Option<R> {
     with(|cx| {
         let mut at = cx.current();
@@ -157,20 +159,22 @@ pub(crate) fn current_id() -> Option<JobId> {
     with(|cx| cx.current().map(|job| job.id))
 }
 
-/// The turn's clock, if we are inside a turn of the living tree at that place.
+/// The turn's clock, if this thread is inside a turn of the living tree with
+/// that index.
 pub(crate) fn millis_in_turn(index: u16) -> Option<u32> {
     with(|cx| {
-        // SAFETY: the task whose turn is taken further down our stack.
+        // SAFETY: its turn is taken further down this stack.
         let task = unsafe { cx.desk.task().as_ref() }?;
         task.is_at(index).then(|| cx.desk.since())
     })
 }
 
-/// The milliseconds of a tree, read once for all turns that this thread takes
-/// of it until it [looks again](look_again), or somebody looks at it. For a poll
-/// of a `scope`, or for a turn. One that is polled outside every turn, and a
-/// turn inside such a poll, is with another executor, which says nothing of
-/// time: there they are read.
+/// The milliseconds of a tree, for a turn or for a poll of a `scope`. The clock
+/// is read once for all turns that this thread takes of the tree until
+/// [`look_again`], or until some code reads the clock. A scope that is polled
+/// outside every turn, and a turn inside such a poll, belong to another
+/// executor, which does not say when time passes: for these the clock is always
+/// read.
 #[inline]
 pub(crate) fn millis_of(serial: u64, scope: bool, read: impl FnOnce() -> u32) -> u32 {
     with(|cx| {
@@ -183,8 +187,8 @@ pub(crate) fn millis_of(serial: u64, scope: bool, read: impl FnOnce() -> u32) ->
     })
 }
 
-/// A point of `h` says Cancelled. True if it is the first to do so in this poll of `h`,
-/// as far as this thread remembers: it remembers one job.
+/// A point of `h` returns Cancelled. True if it is the first to do so in this poll of
+/// `h`, as far as this thread remembers: it remembers one job.
 pub(crate) fn is_first_told(h: &Header) -> bool {
     let (job, poll) = (
         h.id.bits(),
@@ -198,10 +202,10 @@ pub(crate) fn is_first_told(h: &Header) -> bool {
     })
 }
 
-/// Puts back the job that was being ended around this one.
+/// Restores the job that was being ended around this one.
 pub(crate) struct EndInProgress(u64);
 
-/// From here to the drop of the answer, what is woken here is woken by the end of `job`.
+/// Until the answer is dropped, wake-ups on this thread come from the end of `job`.
 pub(crate) fn ends(job: JobId) -> EndInProgress {
     with(|cx| EndInProgress(cx.ending.replace(job.bits())))
 }
@@ -212,19 +216,19 @@ impl Drop for EndInProgress {
     }
 }
 
-/// The job that wakes what is woken here, with a sink: the one that is ended, or the one
-/// that is polled; none outside every job.
+/// The job that causes the wake-ups of this thread, for a sink: the job being ended, or
+/// the job being polled; none outside every job.
 pub(crate) fn waking_job() -> Option<JobId> {
     with(|cx| JobId::from_bits(cx.ending.get()).or_else(|| cx.current().map(|job| job.id)))
 }
 
-/// What was read of the clock here is not to be used any more.
+/// Forgets the clock value that this thread has read.
 pub(crate) fn look_again() {
     with(|cx| cx.clock_of.set(NO_TREE));
 }
 
-/// Gives the task at `task` another turn, if it is the one whose turn is taken here: its
-/// word is not touched. False if it is another.
+/// Gives the task at `task` another turn without a step on its word, if this thread
+/// takes its turn. False if this is another task's turn.
 #[inline]
 pub(crate) fn ask_again(task: *const ()) -> bool {
     with(|cx| {
@@ -237,8 +241,8 @@ pub(crate) fn ask_again(task: *const ()) -> bool {
     })
 }
 
-/// Runs `f`, which drops a future that is not done: a lock's guard that goes with it
-/// is let go by force.
+/// Runs `f`, which drops an unfinished future: a lock's guard that is dropped with
+/// it counts as released by force.
 pub(crate) fn half_way<R>(f: impl FnOnce() -> R) -> R {
     struct Deeper(u8);
     impl Drop for Deeper {
@@ -247,32 +251,32 @@ pub(crate) fn half_way<R>(f: impl FnOnce() -> R) -> R {
         }
     }
     let depth = with(|cx| cx.half_way_drops.get());
-    // Below the bit that stands beside it in a `Holder`.
+    // It must stay below the bit beside it in a `Holder`.
     with(|cx| cx.half_way_drops.set((depth + 1).min(127)));
     let _deeper = Deeper(depth);
     f()
 }
 
-/// True if the turn that is taken here has asked for another one.
+/// True if the turn taken on this thread has requested another one.
 #[inline]
 pub(crate) fn goes_round() -> bool {
     with(|cx| cx.again.get())
 }
 
-/// True if no point passes any more in this turn: to poll on would only make
-/// each branch ask for another.
+/// True if no point succeeds any more in this turn: further polls would only
+/// make each branch request another turn.
 pub(crate) fn turn_is_spent() -> bool {
     with(|cx| cx.budget.get() == 0 && cx.in_turn())
 }
 
-/// Puts back what was there before.
+/// Restores the previous job and waker.
 pub(crate) struct Entered {
     job: *const Header,
     data: *const (),
     vtable: *const RawWakerVTable,
 }
 
-/// From here to the drop of the answer, `job` is the current one.
+/// Until the answer is dropped, `job` is the current one.
 #[inline]
 pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
     with(|cx| Entered {
@@ -282,8 +286,8 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
     })
 }
 
-/// From here to the drop of the answer, no job is the current one: for
-/// callbacks that belong to nobody.
+/// Until the answer is dropped, no job is the current one: for callbacks that
+/// belong to no job.
 pub(crate) fn leave() -> Entered {
     with(|cx| Entered {
         job: cx.job.replace(ptr::null()),
@@ -303,9 +307,9 @@ impl Drop for Entered {
     }
 }
 
-/// A turn that is taken here, until it is dropped.
+/// A turn that this thread takes, until this is dropped.
 pub(crate) struct InTurn {
-    /// What this turn interrupts, if it is taken inside another one.
+    /// The turn that this one interrupts, if it is taken inside another.
     outer: Option<Outer>,
 }
 
@@ -317,8 +321,8 @@ struct Outer {
     again: bool,
 }
 
-/// From here to the drop of the answer, `job` is the current one, and a task
-/// that takes a turn under its own waker, which has that `vtable`.
+/// Until the answer is dropped, `job` is the current one: a task that takes a
+/// turn under its own waker, which has that `vtable`.
 #[inline]
 pub(crate) fn begin_turn(
     job: &Header,
@@ -349,7 +353,7 @@ impl Context {
     #[cold]
     fn list(&self) {
         self.listed.set(true);
-        // SAFETY: it is part of the context, which has no destructor.
+        // SAFETY: the desk is part of the context, which has no destructor.
         unsafe { poll_record::list(&self.desk) };
     }
 
@@ -380,7 +384,7 @@ impl Drop for InTurn {
     fn drop(&mut self) {
         with(|cx| match self.outer.take() {
             Some(outer) => cx.resume(outer),
-            // Most turns interrupt nothing: then there is nothing to keep.
+            // Most turns interrupt no other turn: then nothing is kept.
             None => {
                 cx.job.set(ptr::null());
                 cx.data.set(ptr::null());

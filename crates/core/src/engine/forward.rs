@@ -1,9 +1,10 @@
-//! Interrupts on their way: an await passes on what its waiter was asked, and
-//! has it again if nobody hears it (request-2).
+//! Interrupts that are passed on: an await passes a request to the task that it
+//! waits for, and takes it back if no point there hears it (request-2).
 //!
-//! Whoever passes a request on keeps a note of where it went, [`Away`], in its
-//! cold part: so a request that went through several awaits is found again from
-//! each of them. The await keeps a [`Forwarded`], which stands for the note.
+//! A task that passes a request on keeps a note, [`Away`], in its cold part,
+//! which says where the request went: so a request that was passed on several
+//! times can be found from each of these tasks. The await keeps a
+//! [`Forwarded`], which stands for the note.
 
 use crate::base::error::Cancelled;
 use crate::base::numbers::Numbers;
@@ -15,16 +16,16 @@ use crate::record::header::{Header, JobRef};
 use crate::record::requests::{Away, Requests};
 use crate::record::state;
 
-/// A request that was passed on by a task. Dropped, it was heard: then nobody
-/// asks any more where it is.
+/// A request that was passed on by a task. Dropping this says that the request
+/// was heard, and removes the note.
 pub(crate) struct Forwarded {
     by: JobRef,
     to: JobRef,
-    /// Its number there.
+    /// The number of the request there.
     there: u64,
 }
 
-/// From how many awaits on it is asked whether they go in a circle.
+/// From so many hops on it is checked whether a request travels in a circle.
 const MANY_HOPS: u32 = 1024;
 
 /// Where a request of a task is, as far as the task knows.
@@ -37,8 +38,8 @@ enum RequestPlace {
 }
 
 impl Requests {
-    /// Those that were just taken go to `target`, with those that are there
-    /// already and have not been heard.
+    /// Notes that the requests just taken go to `target`, with those already
+    /// sent there and not heard.
     fn leave_for(&mut self, target: &Header, numbers: Numbers) {
         let there = None;
         match self.note_of(target) {
@@ -73,10 +74,10 @@ impl Requests {
 }
 
 /// An await in `h` takes the request and passes it on to its target; `kept` is
-/// what it has passed on before.
+/// what it passed on before.
 pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forwarded>>) {
     if target.state.load().has(state::BODY_DONE | state::ENDED) {
-        // Nobody there could be told: it stays for the next point here.
+        // No point there will run: the request stays for the next point here.
         return;
     }
     let Some(task) = interrupts::heard_by(h) else {
@@ -84,15 +85,16 @@ pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forward
     };
     let hops = task.if_cold(|cold, _| cold.requests.hops).unwrap_or(0);
     if hops >= MANY_HOPS && u64::from(hops) > living(h) {
-        // It has come through more awaits than there are jobs: they wait for
-        // each other in a circle, in which it would go round for ever.
+        // The request has come through more awaits than there are jobs: they
+        // wait for each other in a circle, in which it would travel for ever.
         return;
     }
     if kept.as_ref().is_some_and(|kept| !kept.is_unheard()) {
-        // Heard by now, and so not one with what comes after it.
+        // This request was heard, so it does not belong to the one that
+        // follows.
         *kept = None;
     }
-    // Taken and noted in one step: nobody who asks finds it nowhere.
+    // Taken and noted in one step, so that every search finds the request.
     let Some(taken) = interrupts::take_and(h, |requests, taken| requests.leave_for(target, taken))
     else {
         return;
@@ -125,12 +127,12 @@ fn living(h: &Header) -> u64 {
     walk::pin(h).map_or(0, |tree| tree.counters.read().living())
 }
 
-/// Nobody has heard the request of `target` with this number: it is pending,
-/// there or wherever it was passed on to.
+/// True if no point has heard the request of `target` with this number: it is
+/// pending there, or wherever it was passed on to.
 fn is_unheard(target: &Header, number: u64) -> bool {
     let mut at = (JobRef::from_header(target), number);
-    // Each step leads to a request that was made later, so this ends, also in a
-    // circle of awaits.
+    // Each step leads to a request that was made later, so the loop ends, even
+    // in a circle of awaits.
     loop {
         match (at.0).if_cold(|cold, _| cold.requests.place_of(at.1)) {
             None | Some(RequestPlace::Heard) => return false,
@@ -140,8 +142,8 @@ fn is_unheard(target: &Header, number: u64) -> bool {
     }
 }
 
-/// What `task` passed on to `target` is pending again, for its next point. Not
-/// if it has been taken back meanwhile.
+/// Requests that `task` passed on to `target` are pending again, for the next
+/// point of `task`, unless they were withdrawn meanwhile.
 fn come_home(task: &Header, target: &Header) {
     let home = task.if_cold(|cold, st| {
         let requests = &mut cold.requests;
@@ -159,8 +161,8 @@ fn come_home(task: &Header, target: &Header) {
 }
 
 impl Forwarded {
-    /// True if the job that is polled now is part of the task that passed it
-    /// on: a handle may have been moved to another one.
+    /// True if the job that is polled now is part of the task that passed the
+    /// request on: a handle may have been moved to another task.
     pub(crate) fn is_by_current(&self) -> bool {
         context::current()
             .and_then(|here| interrupts::task_of(&here))
@@ -171,9 +173,9 @@ impl Forwarded {
         is_unheard(&self.to, self.there)
     }
 
-    /// It was not heard there, or the body of the target has let it out: that
-    /// ended the target, or will when its children have ended. So whoever passed
-    /// it on has it again.
+    /// True if the request was not heard at the target, or if the body of the
+    /// target returned it: that ended the target, or will when its children have
+    /// ended. The task that passed the request on then has it again.
     pub(crate) fn has_come_back(&self) -> bool {
         let interrupted =
             (self.to.reason()).is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
@@ -181,35 +183,37 @@ impl Forwarded {
         self.is_unheard() || (interrupted && taken_last() == Some(true))
     }
 
-    /// Another task waits for the target now: what has not been heard is for the
-    /// next point of whoever passed it on.
+    /// Another task waits for the target now: a request that has not been heard
+    /// is for the next point of the task that passed it on.
     pub(crate) fn give_back(self) {
         if self.is_unheard() {
             self.put_back();
         }
     }
 
-    /// Nothing waits for the target any more: what has not been heard, and what the
-    /// target has let out, is for the next point of whoever passed it on.
+    /// No task waits for the target any more: a request that was not heard, or that
+    /// the body of the target returned, is for the next point of the task that
+    /// passed it on.
     pub(crate) fn give_up(self) {
         if self.has_come_back() {
             self.put_back();
         }
     }
 
-    /// For the next point of whoever passed it on.
+    /// Makes the request pending for the next point of the task that passed it
+    /// on.
     pub(crate) fn put_back(self) {
         come_home(&self.by, &self.to);
     }
 
-    /// It has come back to an await in `h`, which returns it. None if it has
-    /// been taken back meanwhile.
+    /// The request has come back to an await in `h`, which returns it. None if
+    /// it was withdrawn meanwhile.
     pub(crate) fn deliver(self, h: &Header) -> Option<Cancelled> {
-        // One that is pending is newer, and heard along with it.
+        // A pending request is newer, and is heard along with this one.
         let newer = interrupts::take(h);
         let told = self.by.if_cold(|cold, _| {
             let requests = &mut cold.requests;
-            // Forgotten, if all were taken back.
+            // The note is gone if all its requests were withdrawn.
             let at = requests.note_of(&self.to)?;
             let numbers = std::mem::take(&mut requests.away[at].numbers);
             if newer.is_none() {

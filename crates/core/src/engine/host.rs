@@ -1,9 +1,9 @@
 //! What the model needs from an executor.
 //!
-//! A host gets [`Turn`]s: a new task, or one that was woken alone, through
-//! [`Host::start`], several that were woken together through [`Host::schedule`]. It
-//! keeps them as it likes and runs each once. A host is never called under a lock of
-//! ours.
+//! A host receives [`Turn`]s: a new task, or one that was woken alone, through
+//! [`Host::start`], several that were woken together through [`Host::schedule`]. The
+//! host queues them in any order and runs each once. The model never calls a host
+//! while it holds a lock.
 
 use std::any::Any;
 use std::panic::Location;
@@ -39,12 +39,12 @@ pub mod say {
 /// The work of a host at this moment; see [`Tree::gauges`](crate::Tree::gauges).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostGauges {
-    /// Tasks that are queued for a turn or being polled; none if it does not
-    /// count them.
+    /// Tasks that are queued for a turn or being polled; none if the host does
+    /// not count them.
     pub runnable: Option<usize>,
-    /// When its first timer is due.
+    /// When the first timer is due.
     pub next_timer: Option<Instant>,
-    /// Its queues and how much is in them.
+    /// The queues and their lengths.
     pub queues: Vec<(&'static str, usize)>,
 }
 
@@ -75,21 +75,21 @@ pub trait Host: Send + Sync + 'static {
     /// inside this call.
     fn schedule(&self, ready: TurnRow);
 
-    /// True if it has a main lane: a thread that takes turns of
+    /// True if the host has a main lane: a thread that takes turns of
     /// [`Lane::Main`], and that made the tree. Turns say which
     /// [lane](Turn::lane) they are for.
     fn has_main_lane(&self) -> bool {
         false
     }
 
-    /// How many [pinned lanes](Lane::Pinned) it has: threads that take turns of
-    /// their own, from number 0 on.
+    /// How many [pinned lanes](Lane::Pinned) the host has: threads that take
+    /// turns of their own, from number 0 on.
     fn pinned_lanes(&self) -> usize {
         0
     }
 
-    /// True if this thread is the one that takes the turns of pinned lane `n`. Asked for
-    /// each of these turns, when it is run and when it is dropped.
+    /// True if this thread takes the turns of pinned lane `n`. Called for each of these
+    /// turns, when it is run and when it is dropped.
     fn turns_pinned(&self, n: usize) -> bool {
         let _ = n;
         false
@@ -98,15 +98,16 @@ pub trait Host: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
 
-    /// Milliseconds since a moment that stays the same, to within a few, if
-    /// they are cheaper to read than the time: for ages and the like.
+    /// Milliseconds since a fixed moment, to within a few, if they are cheaper
+    /// to read than the time: for ages and other rough durations.
     fn coarse_millis(&self) -> Option<u64> {
         None
     }
 
-    /// True if each of its threads calls [`look_again`] every few turns and
-    /// whenever it has slept. In between, ages of jobs that are not cancelled
-    /// are counted from the first turn; else the clock is read at each.
+    /// True if each thread of the host calls [`look_again`] every few turns and
+    /// whenever it has slept. Then ages of jobs that are not cancelled are
+    /// counted from the first turn after such a call; else the clock is read at
+    /// each turn.
     fn looks(&self) -> bool {
         false
     }
@@ -114,8 +115,8 @@ pub trait Host: Send + Sync + 'static {
     /// Wakes `waker` at `at` or after it. Equal instants in order of the call.
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey;
 
-    /// Gives a timer up. The waker comes back if it has not been woken: that
-    /// is how firing and giving up are told apart, once.
+    /// Clears a timer. Returns the waker if the timer has not fired: so a timer
+    /// either fires or is cleared, never both.
     fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
 
     /// Runs a blocking call, on a thread that may block. With virtual time the
@@ -123,10 +124,10 @@ pub trait Host: Send + Sync + 'static {
     /// waits for a task itself; see [`BlockingCall::run_asking`].
     fn run_blocking(&self, call: BlockingCall);
 
-    /// With virtual time: the clock stands still until
-    /// [`release_clock`](Host::release_clock) was called as often as this. Another
-    /// thread is about to answer a job. `site` is where the clock was asked to, for
-    /// reports.
+    /// With virtual time: stops the clock until
+    /// [`release_clock`](Host::release_clock) was called as often as this, because
+    /// another thread is about to complete something that a job waits for. `site`
+    /// is the caller that holds the clock, for reports.
     fn hold_clock(&self, site: &'static Location<'static>) {
         let _ = site;
     }
@@ -141,24 +142,25 @@ pub trait Host: Send + Sync + 'static {
     /// true for a moment. Called on a host with a main lane.
     fn timers_rest(&self) {}
 
-    /// What carries out i/o for its jobs, as the crate that brings the operations
-    /// knows it; none if it has none. See [`current`].
+    /// The i/o of this host for its jobs, as the type of the crate that provides
+    /// the operations; none if the host has no i/o. See [`current`].
     fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 
-    /// What its i/o has done and has to do; none if it has none.
+    /// Counts of the i/o's past and pending operations; none if the host has no
+    /// i/o.
     fn io_gauges(&self) -> Option<IoGauges> {
         None
     }
 
-    /// What it has to do now. A host that cannot say leaves the default.
+    /// The host's present work. A host that cannot tell leaves the default.
     fn gauges(&self) -> HostGauges {
         HostGauges::default()
     }
 
-    /// Which of its workers the calling thread is, for events; none if it is none of them.
-    /// Asked for each event that a sink gets.
+    /// The number of the worker that the calling thread is, for events; none if the thread
+    /// is no worker of this host. Called for each event that a sink gets.
     fn worker(&self) -> Option<u32> {
         None
     }

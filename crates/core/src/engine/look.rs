@@ -1,5 +1,4 @@
-//! A look at one job, without a step that it could notice: what snapshots are made of, and
-//! what a forced drop reports.
+//! Reads one job without changing it: for snapshots, and for the reports of forced drops.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::record::cell;
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 
-/// One job, by itself.
+/// A snapshot of one job alone.
 pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
     let parent = h.parent_from_outside();
     let mut task = task_of(tree, h);
@@ -25,7 +24,7 @@ pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
         task = task_of(tree, &job);
         above = job.parent_from_outside();
     }
-    // It is looked at from inside its last turn: that it runs says nothing.
+    // It is read inside its last turn, so it always seems to run.
     let task = task.map(|task| TaskLook {
         running: false,
         polled_for: None,
@@ -35,8 +34,8 @@ pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
     look_at(tree, h, parent, h.depth() as usize, task.as_ref())
 }
 
-/// The innermost scope that is open in the body of `h`, the newest where there
-/// are several; none if there is none.
+/// The innermost scope that is open in the body of `h`, the newest if there are
+/// several; none if no scope is open.
 pub(crate) fn innermost_scope(h: &Header) -> Option<JobRef> {
     let mut found = None;
     let mut next = open_scope(h);
@@ -61,7 +60,7 @@ fn open_scope(h: &Header) -> Option<JobRef> {
     None
 }
 
-/// What a job has from the task it is part of.
+/// What a snapshot of a job takes from the task that it is part of.
 #[derive(Clone)]
 pub(crate) struct TaskLook {
     part_of: PartOf,
@@ -70,7 +69,7 @@ pub(crate) struct TaskLook {
     polled_for: Option<Duration>,
 }
 
-/// If `h` is a task: who it is, and what it does.
+/// If `h` is a task: its identity, and what it does.
 pub(crate) fn task_of(tree: &Shared, h: &Header) -> Option<TaskLook> {
     let st = h.state.load();
     let running = st.has(state::BUSY) && !st.has(state::BODY_DONE | state::LAZY);
@@ -107,7 +106,7 @@ pub(crate) fn look_at(
     depth: usize,
     task: Option<&TaskLook>,
 ) -> NodeSnapshot {
-    // All that the word says is taken from one load of it.
+    // Everything that the word says is taken from this one load.
     let st = h.state.load();
     let running = task.is_some_and(|task| task.running) && !st.has(state::BODY_DONE);
     let polls = h.polls.load(Relaxed);
@@ -213,7 +212,7 @@ fn state_from(h: &Header, st: state::Snapshot, polls: u32) -> JobState {
 }
 
 impl ForcedDrop {
-    /// Looked at inside the last turn of `h`, before the drop.
+    /// Reads `h` inside its last turn, before the drop.
     pub(crate) fn look_at(tree: &Shared, h: &Header) -> ForcedDrop {
         ForcedDrop {
             job: one(tree, h),

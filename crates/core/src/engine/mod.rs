@@ -1,6 +1,6 @@
 //! The machine: turns, wakes, the walk of a cancel, ends, and the tree that they share.
-//! What calls each other in a circle stands in [`circle`], and is used from everywhere by
-//! its own name.
+//! The modules that call each other in a circle are in [`circle`]; other code names them
+//! without it.
 
 pub(crate) mod alarm;
 pub(crate) mod attach;

@@ -8,7 +8,7 @@ use crate::record::header::Header;
 /// The longest path an error carries.
 const LONGEST_PATH: usize = 64;
 
-/// The name given, or one made of the kind and the spawn site.
+/// The given name, or one made of the kind and the spawn site.
 pub(crate) fn name_of(h: &Header) -> String {
     let given = h
         .if_cold(|cold, _| cold.name.as_ref().map(ToString::to_string))
@@ -16,7 +16,7 @@ pub(crate) fn name_of(h: &Header) -> String {
     given.unwrap_or_else(|| h.kind().name_at(h.site()))
 }
 
-/// The job being polled here, for the reason of what it asks for.
+/// The job being polled here, for the reason of a cancel that it requests.
 pub(crate) fn asking_here() -> Option<AskedBy> {
     context::with(|cx| {
         let h = cx.current()?;
@@ -29,7 +29,7 @@ pub(crate) fn asking_here() -> Option<AskedBy> {
     })
 }
 
-/// Who `h` is, for an error, when it has left the tree.
+/// The identity of `h`, for an error, when `h` has left the tree.
 pub(crate) fn victim_alone(h: &Header) -> Victim {
     let name = name_of(h);
     Victim {
@@ -40,13 +40,14 @@ pub(crate) fn victim_alone(h: &Header) -> Victim {
     }
 }
 
-/// Who is being polled here, for an error; nobody outside every job.
+/// The identity of the job being polled here, for an error; none outside every
+/// job.
 pub(crate) fn victim_here() -> Option<Victim> {
     // SAFETY: being polled, so it is linked.
     context::with(|cx| cx.current().map(|h| unsafe { victim(h) }))
 }
 
-/// Who `h` is, for an error.
+/// The identity of `h`, for an error.
 ///
 /// # Safety
 /// The job is linked (H3).

@@ -1,6 +1,6 @@
-//! Where a tree's events leave it: the sink, what it asked for, and the clock that its events
-//! show. Without a sink all that is left of an event is one look at a field; what stands in
-//! here runs with one.
+//! The way of a tree's events to its sink: the sink, the events that it asked for, and the
+//! clock that its events show. Without a sink an event costs one load of a field; the code in
+//! this file runs only with a sink.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,22 +21,22 @@ use crate::engine::tree::{Shared, Tree};
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 
-/// An event that is told later, and its text.
+/// An event that the sink receives later, and its text.
 type Untold = (Tree, Event, Option<Box<str>>);
 
-/// Events that have happened inside the call of a sink, on its thread, and are told
-/// when it has returned.
+/// Events that happen inside a call of the sink, on its thread, and that the sink
+/// receives when that call has returned.
 type UntoldRow = RefCell<VecDeque<Untold>>;
 
 local!(static UNTOLD: Cell<*const UntoldRow> = Cell::new(ptr::null()); fn untold);
 
 thread_local! {
-    /// What the job that is polled here waits for, until its turn is over: the lock or the
-    /// channel that its last wait named.
+    /// The lock or channel that the last wait of the polled job named, until the turn is
+    /// over.
     static RESOURCE: RefCell<Option<(JobId, String)>> = const { RefCell::new(None) };
 }
 
-/// True if the sink of the job that is polled here asks for waits, and for texts.
+/// True if the sink of the job that is polled here asks for waits and texts.
 #[inline]
 pub(crate) fn wants_waits_here() -> bool {
     context::with(|cx| {
@@ -48,7 +48,7 @@ pub(crate) fn wants_waits_here() -> bool {
     })
 }
 
-/// The job that is polled here waits for that.
+/// The job that is polled here waits for `what`.
 #[cold]
 pub(crate) fn note_resource(what: String) {
     if let Some(job) = context::current_id() {
@@ -56,15 +56,15 @@ pub(crate) fn note_resource(what: String) {
     }
 }
 
-/// What `job` waits for, if it is what was noted here last.
+/// What `job` waits for, if it was noted on this thread last.
 fn take_resource(job: JobId) -> Option<String> {
     let noted = RESOURCE.try_with(RefCell::take).ok().flatten();
     noted.filter(|(of, _)| *of == job).map(|(_, what)| what)
 }
 
 impl Tree {
-    /// Tells the sink of this tree that something went wrong which no event says, such as a
-    /// signal: see [`Sink::trouble`]. For hosts. Returns what the sink has done about it, in
+    /// Tells the sink of this tree about trouble that is no event, such as a signal: see
+    /// [`Sink::trouble`]. For hosts. Returns what the sink has done about the trouble, in
     /// words for the log; none if it has done nothing, or if this is called inside a sink. May
     /// wait for a file.
     pub fn tell_of_trouble(&self, what: &str) -> Option<String> {
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The same of an event that few sinks ask for.
+    /// Tells the sink of an event that few sinks ask for.
     #[inline]
     pub(crate) fn emit_for(&self, these: Interests, job: JobId, kind: EventKind) {
         if self.wants(these) {
@@ -115,8 +115,8 @@ impl Shared {
             ..Event::new(job, at, kind)
         };
         let around = untold(Cell::get);
-        // SAFETY: the call of a sink further down our stack has set it, and takes it
-        // back before its list goes.
+        // SAFETY: the call of a sink further down this stack has set it, and resets
+        // it before the list is dropped.
         if let Some(around) = unsafe { around.as_ref() } {
             let later = (self.handle(), event, text.map(Box::from));
             around.borrow_mut().push_back(later);
@@ -125,7 +125,8 @@ impl Shared {
         self.in_sink(|| self.tell(&event, text));
     }
 
-    /// Something went wrong that no event says. What the sink has done about it, in words.
+    /// Tells the sink about trouble that is no event. Returns what the sink has done about
+    /// it, in words.
     pub(crate) fn tell_of_trouble(&self, what: &str) -> Option<String> {
         let is_inside = !untold(Cell::get).is_null();
         if is_inside {
@@ -134,13 +135,14 @@ impl Shared {
         self.in_sink(|| self.call(|sink| sink.trouble(what)))?
     }
 
-    /// Makes a call of the sink; what happens inside of it on this thread is told afterwards.
+    /// Makes a call of the sink; events that happen inside the call, on this thread, reach
+    /// the sink when the call has returned.
     fn in_sink<R>(&self, call: impl FnOnce() -> R) -> R {
         let waiting = UntoldRow::default();
         untold(|here| here.set(&raw const waiting));
         let answer = call();
         loop {
-            // Others may be added while this one is told.
+            // Events may be added while the sink receives this one.
             let next = waiting.borrow_mut().pop_front();
             let Some((tree, event, text)) = next else {
                 break;
@@ -158,7 +160,7 @@ impl Shared {
         });
     }
 
-    /// Calls the sink. One that panics is called no more, and is reported.
+    /// Calls the sink. A sink that panics is reported and is not called again.
     fn call<R>(&self, call: impl FnOnce(&dyn Sink) -> R) -> Option<R> {
         let sink = self.outlet.sink.as_ref()?;
         if self.outlet.is_broken.load(Ordering::Relaxed) {
@@ -186,7 +188,7 @@ impl Shared {
         since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 
-    /// A job was made: that it is there, below what, and what it is born with.
+    /// A job was made: tells the sink its parent and the facts of its birth.
     #[cold]
     pub(crate) fn tell_of_birth(&self, job: &Header, parent: Option<&Header>) {
         let (kind, site, lane) = (job.kind(), job.site(), job.lane());
@@ -220,7 +222,7 @@ impl Shared {
         self.emit_with_time(job.id, request, text.as_deref(), at);
     }
 
-    /// A cancel has come to `job` from the job `from` above it.
+    /// The job `from`, which is above `job`, has passed a cancel on to it.
     pub(crate) fn emit_hop(&self, job: JobId, from: JobId) {
         self.emit_for(Interests::CAUSES, job, EventKind::CancelHop { from });
     }
@@ -232,8 +234,8 @@ impl Shared {
         self.emit_with_time(job, hop, None, at);
     }
 
-    /// The same of a job whose guard or shield has held it back until now. It may be about to
-    /// end: then it needs no hop.
+    /// The hop to a job whose guard or shield has held the cancel back until now. A job that
+    /// may be about to end needs no hop.
     #[cold]
     pub(crate) fn emit_late_hop(&self, job: &Header, at: u64) {
         if !job.state.load().has(state::ORIGIN)
@@ -260,7 +262,8 @@ impl Shared {
         self.emit_for(Interests::TURNS, task.id, EventKind::PollBegin);
     }
 
-    /// The turn of `task` is over; `waits` if it has left it waiting.
+    /// The turn of `task` is over; `waits` says whether the task waits after
+    /// it.
     #[cold]
     pub(crate) fn tell_of_turns_end(&self, task: &Header, waits: bool) {
         self.emit_for(Interests::TURNS, task.id, EventKind::PollEnd);
@@ -273,12 +276,12 @@ impl Shared {
     }
 }
 
-/// How many of the newest children are looked at for the scope in which a task waits: it was
-/// most often opened last.
+/// How many of the newest children are searched for the scope in which a task waits: that
+/// scope was most often opened last.
 const LOOKS: usize = 32;
 
-/// What the turn of `task`, which is still the caller's, has left waiting: in the task, or in
-/// the innermost of its scopes.
+/// What `task`, whose turn is still the caller's, waits for: in the task itself, or in the
+/// innermost of its scopes.
 fn wait_of(task: &Header) -> (JobId, WaitKind, Option<&'static Location<'static>>) {
     let mut at = JobRef::from_header(task);
     loop {

@@ -1,8 +1,9 @@
 //! Which task each thread polls at the moment, for observers.
 //!
-//! A thread that takes turns has a desk: the task whose turn it is and when
-//! that began, in a thread-local that only it writes. Others read it by way of
-//! a list, which the thread is on from its first turn to its end.
+//! A thread that takes turns has a desk, a thread-local that only this thread
+//! writes: it holds the task whose turn it is, and when the turn began. Other
+//! threads read the desk through a list, which has the thread from its first
+//! turn to its end.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -12,8 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::base::sync::WATCHED;
 use crate::record::header::Header;
 
-/// How many turns that were interrupted by others are shown: as many as
-/// `spawn_now` nests.
+/// How many interrupted turns are shown: as many as `spawn_now` nests.
 const DEEPEST: usize = 16;
 
 /// One task, and since when it is polled, in milliseconds since its tree began
@@ -31,7 +31,7 @@ impl PollPlace {
         }
     }
 
-    /// It was empty. The two belong together for whoever sees the task.
+    /// For an empty place. Acquiring the task makes its `since` visible.
     #[inline]
     fn fill(&self, task: *const Header, since: u32) {
         self.since.store(since, Relaxed);
@@ -43,24 +43,24 @@ impl PollPlace {
         self.task.store(ptr::null_mut(), Release);
     }
 
-    /// Since when, if `task` is there. For others.
+    /// Since when `task` is polled, if it is in this place. For other threads.
     fn since_of(&self, task: &Header) -> Option<u32> {
         let here = || ptr::eq(self.task.load(Acquire), task);
         let since = here().then(|| self.since.load(Relaxed))?;
-        // If it has left meanwhile, that may have been of another.
+        // If the task has left meanwhile, `since` may be that of another task.
         fence(Acquire);
         here().then_some(since)
     }
 }
 
-/// What one thread polls. Written by that thread; an observer sees what was so
-/// at some moment of its call.
+/// What one thread polls. Written by that thread; an observer sees what was
+/// true at some moment of its call.
 pub(crate) struct Desk {
     now: PollPlace,
-    /// What that has interrupted, the outermost first.
+    /// The turns that this one interrupts, the outermost first.
     by: [PollPlace; DEEPEST],
     depth: AtomicU32,
-    /// Somebody has looked since the last turn began.
+    /// Another thread has read the desk since the last turn began.
     looked_at: AtomicBool,
 }
 
@@ -74,14 +74,14 @@ impl Desk {
         }
     }
 
-    /// The task whose turn is taken here; null outside every turn. For the
+    /// The task whose turn this thread takes; null outside every turn. For the
     /// thread itself.
     #[inline]
     pub(crate) fn task(&self) -> *const Header {
         self.now.task.load(Relaxed)
     }
 
-    /// When that turn began. For the thread itself.
+    /// When the current turn began. For the thread itself.
     #[inline]
     pub(crate) fn since(&self) -> u32 {
         self.now.since.load(Relaxed)
@@ -99,8 +99,8 @@ impl Desk {
         self.now.clear();
     }
 
-    /// The turn is interrupted: the desk is empty for another. For the thread
-    /// itself.
+    /// The turn is interrupted: the desk is empty for the inner turn. For the
+    /// thread itself.
     pub(crate) fn put_by(&self) {
         let depth = self.depth.load(Relaxed);
         if let Some(place) = self.by.get(depth as usize) {
@@ -110,7 +110,8 @@ impl Desk {
         self.now.clear();
     }
 
-    /// The other is over: back to what was put by. For the thread itself.
+    /// The inner turn is over: restores the interrupted one. For the thread
+    /// itself.
     pub(crate) fn take_up(&self, task: *const Header, since: u32) {
         self.now.clear();
         self.now.fill(task, since);
@@ -121,7 +122,7 @@ impl Desk {
         }
     }
 
-    /// True once after somebody has looked. For the thread itself.
+    /// True once after another thread has read the desk. For the thread itself.
     #[inline]
     pub(crate) fn was_looked_at(&self) -> bool {
         let looked_at = self.looked_at.load(Relaxed);
@@ -132,18 +133,18 @@ impl Desk {
     }
 }
 
-/// A desk on the list.
+/// A desk in the list.
 struct ListedDesk(*const Desk);
 
-// SAFETY: a desk is made of atomics, and on the list only while its thread
+// SAFETY: a desk consists of atomics, and is in the list only while its thread
 // lives (D1).
 unsafe impl Send for ListedDesk {}
 
-/// D1: an entry is taken out, under the lock, before its thread's locals go;
-/// whoever reads one holds the lock.
+/// D1: an entry is removed, under the lock, before its thread's locals are
+/// dropped; every reader of an entry holds the lock.
 static DESKS: Mutex<Vec<ListedDesk>> = Mutex::new(Vec::new());
 
-/// Takes a thread's desk off the list when the thread ends.
+/// Removes a thread's desk from the list when the thread ends.
 struct Entry(*const Desk);
 
 impl Drop for Entry {
@@ -157,8 +158,7 @@ thread_local! {
     static ENTRY: RefCell<Option<Entry>> = const { RefCell::new(None) };
 }
 
-/// Puts the desk of this thread on the list. On a thread that is ending it
-/// stays off.
+/// Puts the desk of this thread into the list, unless the thread is ending.
 ///
 /// # Safety
 /// It is a thread-local of this thread without a destructor.
@@ -182,8 +182,8 @@ pub(crate) fn polled_since(task: &Header) -> Option<u32> {
     })
 }
 
-/// From here on each thread looks at the clock before its next turn: what it
-/// then says of that turn does not go back further than to this look.
+/// From here on each thread reads the clock before its next turn: the begin
+/// that it then shows for that turn is not before this call.
 pub(crate) fn look() {
     find::<()>(|desk| {
         desk.looked_at.store(true, Relaxed);

@@ -1,5 +1,5 @@
-//! Turns as hosts have them: one, and rows of them. What a turn does is in
-//! [`turn`](crate::engine::turn).
+//! Turns as hosts receive them: single ones, and rows of them. What a turn does
+//! is in [`turn`](crate::engine::turn).
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -9,14 +9,14 @@ use crate::base::lane::{Lane, LaneMark};
 use crate::base::priority::Priority;
 use crate::record::header::Header;
 
-/// The right to give one task one turn. Whoever holds it must run it; one
-/// that is dropped instead drops the task's future there and ends the job as
-/// cancelled, because its host is gone.
+/// The right to give one task one turn. The holder must run it; a turn that is
+/// dropped instead drops the task's future there and ends the job as cancelled,
+/// because its host is gone.
 #[must_use = "a task that is not run never ends"]
 pub struct Turn(NonNull<Header>);
 
-// SAFETY: the holder is the only one who touches the future (C1), and it is
-// Send (spawning demands it) or of a lane with one thread, whose turns `run` and
+// SAFETY: the holder alone touches the future (C1), and the future is Send
+// (spawning demands it) or of a lane with one thread, whose turns `run` and
 // `drop` refuse on another.
 unsafe impl Send for Turn {}
 
@@ -42,38 +42,40 @@ impl Turn {
         h
     }
 
-    /// The lane it is to be run on.
+    /// The lane on which the turn must run.
     #[inline]
     pub fn lane(&self) -> Lane {
         self.header().lane()
     }
 
-    /// True if it is to be run on that lane: one comparison.
+    /// True if the turn must run on that lane: one comparison.
     #[inline]
     pub fn is_for(&self, lane: Lane) -> bool {
         self.header().lane_mark().is_lane_of(LaneMark::of(lane))
     }
 
-    /// True if it is of the pool and has the normal priority, as most have: one comparison.
+    /// True if the turn is of the pool and has the normal priority, as most have: one
+    /// comparison.
     #[inline]
     pub fn is_ordinary(&self) -> bool {
         self.header().lane_mark() == LaneMark::POOL
     }
 
-    /// True if it is of the pool and has another priority than the normal one.
+    /// True if the turn is of the pool and has another priority than the normal
+    /// one.
     #[inline]
     pub fn is_preferred(&self) -> bool {
         self.header().lane_mark().is_preferred()
     }
 
-    /// The priority, if it is of the pool and has another than the normal one: of the turns
-    /// of other lanes none goes first.
+    /// The priority, if the turn is of the pool and has another than the normal one; none
+    /// on other lanes, where no turn goes first.
     #[inline]
     pub fn priority(&self) -> Option<Priority> {
         preferred(self.header())
     }
 
-    /// As a pointer, for queues made of atomics.
+    /// The turn as a pointer, for queues made of atomics.
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {
         let raw = self.0.cast();
@@ -94,7 +96,7 @@ impl Turn {
     }
 }
 
-/// Its priority, if it is of the pool and not normal.
+/// The priority of a task, if it is of the pool and not normal.
 #[inline]
 fn preferred(h: &Header) -> Option<Priority> {
     let priority = h.lane_mark().pool_priority();
@@ -107,21 +109,22 @@ impl fmt::Debug for Turn {
     }
 }
 
-/// Turns in a row, linked through the tasks themselves: what was woken
-/// together, and what a host makes its queues of. Nothing here allocates.
+/// A queue of turns, linked through the tasks themselves: tasks that were woken
+/// together, and the building block of a host's queues. Nothing here allocates.
 ///
-/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
-/// first of the next 64 through `walk`, which is free, since these tasks are
-/// marked. So a queue that many threads take from can give a part away without
-/// a walk along links that are in nobody's cache.
+/// The tasks that one cancel woke come *in parts*: the first of each 64 is
+/// linked to the first of the next 64 through `walk`, which is unused, since
+/// these tasks are marked. So a queue that many threads take from can give a
+/// part away without following links through memory that no cache holds.
 #[must_use = "a task that is not run never ends"]
 pub struct TurnRow {
-    /// Valid while it is not empty.
+    /// Valid if the row is not empty.
     pub(crate) head: *const Header,
-    /// Valid while it is not empty; null if nobody has looked for it.
+    /// Valid if the row is not empty; null if it has not been searched for.
     tail: *const Header,
     len: usize,
-    /// How many are [timed](Header::is_timed), until they are handed over.
+    /// How many of the tasks are [timed](Header::is_timed), until they are
+    /// handed over.
     pub(crate) timed: usize,
     in_parts: bool,
 }
@@ -147,7 +150,7 @@ impl TurnRow {
     /// # Safety
     /// The task is claimed and the caller owns its next push (H5).
     pub(crate) unsafe fn push(&mut self, h: &Header) {
-        // SAFETY: H5, the links of all of them are ours until the push.
+        // SAFETY: H5, the links of all of them are the caller's until the push.
         unsafe {
             match self.len {
                 0 => self.head = h,
@@ -195,12 +198,13 @@ impl TurnRow {
         self.in_parts = false;
     }
 
-    /// True if [`split_front`](TurnRow::split_front) takes a part out in one step.
+    /// True if [`split_front`](TurnRow::split_front) removes a part in one step.
     pub fn is_in_parts(&self) -> bool {
         self.in_parts
     }
 
-    /// Takes the first `most` out, or the first part of a row that is in parts.
+    /// Removes the first `most` turns, or the first part of a row that is in
+    /// parts.
     pub fn split_front(&mut self, most: usize) -> TurnRow {
         if most >= self.len {
             return std::mem::take(self);
@@ -213,8 +217,8 @@ impl TurnRow {
         front.len = most;
         for _ in 0..most {
             front.tail = self.head;
-            // SAFETY: H5, ours until the push. There are more than these, so each
-            // is linked to another.
+            // SAFETY: H5, ours until the push. The row has more tasks than these,
+            // so each is linked to another.
             self.head = unsafe { (*self.head).run.get() };
         }
         self.len -= most;
@@ -232,18 +236,18 @@ impl TurnRow {
             timed: 0,
             in_parts: false,
         };
-        // SAFETY: H5; marked, so `walk` is of whoever has the row.
+        // SAFETY: H5; marked, so `walk` belongs to the holder of the row.
         self.head = unsafe { (*self.head).walk.get() };
         self.len -= PART;
         front
     }
 
-    /// How many there are.
+    /// The number of turns.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The lane of the first.
+    /// The lane of the first turn.
     pub fn lane(&self) -> Lane {
         if self.is_empty() {
             return Lane::Pool;
@@ -252,13 +256,13 @@ impl TurnRow {
         unsafe { &*self.head }.lane()
     }
 
-    /// The priority of the first, as [`Turn::priority`] says it.
+    /// The priority of the first turn, as of [`Turn::priority`].
     pub fn priority(&self) -> Option<Priority> {
         // SAFETY: H5, the first is ours until the push.
         (!self.is_empty()).then(|| preferred(unsafe { &*self.head }))?
     }
 
-    /// True if there are none.
+    /// True if the row has no turns.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -273,7 +277,7 @@ impl TurnRow {
         if self.len > 0 {
             // SAFETY: H5, ours until the push.
             self.head = unsafe { (*h).run.get() };
-            // It is needed when this one has had its turn.
+            // The next header is needed when this task has had its turn.
             crate::base::sync::fetch_ahead(self.head);
         }
         Some(h)
@@ -311,13 +315,14 @@ impl Drop for TurnRow {
 }
 
 /// Tasks that were marked together, by lane. Those of the pool, which several
-/// threads may share, are in parts.
+/// threads may share, come in parts.
 pub(crate) struct MarkedRows {
     pub(crate) pool: TurnRow,
     pub(crate) main: TurnRow,
-    /// Of other lanes, and of the pool with another priority than the normal one.
+    /// Tasks of other lanes, and of the pool with another priority than the
+    /// normal one.
     pub(crate) others: TurnRow,
-    /// The first of the last part.
+    /// The first task of the last part.
     part: *const Header,
 }
 
@@ -332,8 +337,8 @@ impl MarkedRows {
     }
 
     /// # Safety
-    /// As for [`TurnRow::push`]; and the caller has marked it, so that `walk` is
-    /// the caller's.
+    /// As for [`TurnRow::push`]; and the caller has marked the task, so that
+    /// `walk` is the caller's.
     // Always: it is most of what a walk does for a task without children.
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, h: &Header) {
@@ -351,7 +356,7 @@ impl MarkedRows {
         }
         // SAFETY: passed on.
         unsafe { self.pool.push(h) };
-        // A shorter one is a row like any other.
+        // A row of one part is like any other.
         self.pool.in_parts = self.pool.len > PART;
     }
 

@@ -1,5 +1,6 @@
-//! How a tree is shut down: its root is cancelled; what protects is lifted; what is left is
-//! forced. When each is done is decided by [`Shutdown`](crate::Shutdown), or by the host.
+//! How a tree is shut down: its root is cancelled, then protection is lifted, then the jobs
+//! that are left are dropped by force. [`Shutdown`](crate::Shutdown) or the host decides
+//! when each step happens.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -19,16 +20,16 @@ use crate::record::state::{self, Remains};
 use crate::record::works;
 
 impl Tree {
-    /// Cancels every job and lets the root end when the last is gone. The
-    /// root takes no more children from when it has ended. True the first
+    /// Cancels every job and lets the root end when the last job has ended.
+    /// From then on the root takes no more children. Returns true the first
     /// time.
     #[track_caller]
     pub fn request_shutdown(&self, kind: ReasonKind) -> bool {
         self.shut_down_because(Why::new(kind, Location::caller()))
     }
 
-    /// As [`request_shutdown`](Tree::request_shutdown), with the words of the reason
-    /// and a place in the code that stands for it: for hosts that are told from
+    /// Like [`request_shutdown`](Tree::request_shutdown), with the text of the
+    /// reason and a place in the code as its site: for hosts that are shut down from
     /// outside the program, by a signal.
     pub fn request_shutdown_for(
         &self,
@@ -50,32 +51,33 @@ impl Tree {
         moved
     }
 
-    /// Lifts every shield and guard, revokes every lease and asks what goes on beside the
-    /// bodies to end, so that the cancel of the root reaches every job. For hosts that
-    /// time a shutdown themselves; see [`host::ShutdownSteps`](crate::host::ShutdownSteps).
+    /// Lifts every shield and guard, revokes every lease and stops the work beside the
+    /// bodies, so that the cancel of the root reaches every job. For hosts that time a
+    /// shutdown themselves; see [`host::ShutdownSteps`](crate::host::ShutdownSteps).
     pub fn lift(&self) {
         lift_all(self.shared());
     }
 
     /// Cancels every task, shielded or not, and wakes it: each drops its future
-    /// in its next turn, told or not, waiting or not. Revokes every lease. For
-    /// hosts that end by force.
+    /// in its next turn, whether or not it was told or waits. Revokes every
+    /// lease. For hosts that end by force.
     pub fn force(&self) {
         force_all(self.shared());
     }
 
-    /// The host gives no more turns: every job below the root ends, forced, with
-    /// [`ReasonKind::HostGone`], and none begins any more. For hosts that are ended by
-    /// others, such as one on an executor that is dropped. The host drops the turns that
-    /// it has and those that it gets from now on, this call's included.
+    /// The host gives no more turns: every job below the root ends by force, with
+    /// [`ReasonKind::HostGone`], and no new job begins. For hosts whose end others
+    /// decide, such as a host on an executor that is dropped. The host must drop the
+    /// turns in its queues and those that arrive from now on, also during this call.
     pub fn host_gone(&self) {
         self.shared().note_host_gone();
         force_all(self.shared());
     }
 }
 
-/// Lifts every shield and guard and revokes every lease, so that the cancel
-/// of the root reaches everybody. What is made meanwhile is left to [`force_all`].
+/// Lifts every shield and guard and revokes every lease, so that the cancel of the
+/// root reaches every job. Protection that is set up meanwhile is left to
+/// [`force_all`].
 pub(crate) fn lift_all(tree: &Shared) {
     let before = tree.counters.numbered();
     let mut todo = vec![JobRef::from_header(tree.root())];
@@ -84,22 +86,22 @@ pub(crate) fn lift_all(tree: &Shared) {
         if job.is_shield() {
             walk::lift(tree, &job);
         }
-        // What goes on beside its body is asked to end, as when that is over.
+        // Work beside the body is asked to end, as when the body is over.
         works::stop_all(&job);
         lease::revoke(&job);
         older_children(tree, &job, before, &mut |child| todo.push(child));
     }
 }
 
-/// Asks every task of `tree` to drop its future, whatever it waits on, and
-/// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
-/// what is inside would run on while it is being forced.
+/// Makes every task of `tree` drop its future, whatever the task waits for, and
+/// revokes the leases that were taken since [`lift_all`]. No shield is lifted here:
+/// the code inside would run on while it is being dropped by force.
 ///
-/// Every job gets DROP_NOW before its children are listed, and an attacher looks for
-/// it under the same lock: a child is listed, or refused, or born with it
-/// (`force_vs_attach`). All have it before the first is told: no task that a
-/// shield had spared hears of the cancel in a turn of its own. From the beginning the
-/// whole tree refuses tasks, so that it does not grow away from the list.
+/// Every job gets DROP_NOW before its children are listed, and an attacher reads
+/// DROP_NOW under the same lock: a child is listed, or refused, or born with DROP_NOW
+/// (`force_vs_attach`). All jobs have DROP_NOW before the first is cancelled: no task
+/// behind a shield observes the cancel in a turn of its own. From the beginning the
+/// whole tree refuses tasks, so that it does not grow faster than the list.
 pub(crate) fn force_all(tree: &Shared) {
     tree.refuse_tasks();
     let mut all = vec![JobRef::from_header(tree.root())];

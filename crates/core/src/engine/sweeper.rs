@@ -1,4 +1,4 @@
-//! Which cancels of a tree are to be looked at again, and when. What a look does is in
+//! Which cancels of a tree need another look, and when. What a look does is in
 //! [`patience`](crate::engine::patience).
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::record::header::JobRef;
 
 pub(crate) struct Sweeper {
     inner: Mutex<Inner>,
-    /// The shortest patience anybody in the tree has, in nanoseconds.
+    /// The shortest patience in the tree, in nanoseconds.
     pub(crate) shortest: AtomicU64,
 }
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// The jobs where cancels entered, by when to look at them. The key of an
-    /// entry stands in the cold part of its job, and a key that stands there has
-    /// an entry here: both change under this lock, with the job's lock inside it.
+    /// The jobs where cancels entered, by the time of their next look. The key of
+    /// an entry stands in the cold part of its job, and each such key has an
+    /// entry here: both change under this lock, with the job's lock inside it.
     pub(crate) due: BTreeMap<SweepKey, JobRef>,
     pub(crate) next: u64,
     pub(crate) armed: Option<TimerKey>,

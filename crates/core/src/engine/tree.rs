@@ -1,5 +1,5 @@
 //! What the jobs of one root share: the host, the counters, the sink, the
-//! defaults. A job finds it by the twelve bits in its header.
+//! defaults. A job finds its tree by the twelve bits in its header.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -37,17 +37,17 @@ use crate::record::state;
 /// How many roots may live at once in one process.
 const MOST_TREES: usize = 4095;
 
-/// Living trees by index. An entry owns one reference, taken out again when
-/// its root has ended. The last entry, [`Header`]'s word for no tree, stays
-/// empty: with it every twelve bits are an index.
+/// Living trees by index. An entry owns one reference and is removed when its
+/// root has ended. The last index, with which a [`Header`] says that it has no
+/// tree, stays empty: so every twelve-bit value is an index.
 static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES + 1];
 
-/// The serials of trees. They never come again; the numbers made of them do,
-/// but not while a tree that has one lives.
+/// The serials of trees. A serial is never used again; the numbers made of
+/// serials are, but not while a tree with that number lives.
 struct Serials {
     next: u64,
-    /// The numbers that are in use, and by which tree.
+    /// The numbers in use, and their trees.
     living: BTreeMap<u64, Weak<Shared>>,
 }
 
@@ -65,8 +65,8 @@ impl Serials {
         SERIALS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next serial that has a free number, and that number; from `first` on,
-    /// if that is given.
+    /// Returns the next serial whose number is free, and that number. The search
+    /// begins at `first`, if that is given.
     fn take(&mut self, first: Option<u64>) -> (u64, u64) {
         assert!(
             (self.living.len() as u64) < MOST_TREE_NUMBERS,
@@ -76,7 +76,7 @@ impl Serials {
         loop {
             let number = JobId::tree_number(serial);
             if let Entry::Vacant(free) = self.living.entry(number) {
-                // Its tree is not made yet.
+                // The tree of this number is not made yet.
                 free.insert(Weak::new());
                 self.next = self.next.max(serial + 1);
                 return (serial, number);
@@ -86,17 +86,18 @@ impl Serials {
     }
 }
 
-/// How many jobs a report names at the most: of more it says how many there are.
+/// How many jobs a report names at most: of more jobs it gives the number.
 pub(crate) const MOST_NAMED: usize = 100_000;
 
 /// The hook that receives every failure that no caller takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 
-/// The hook that receives every job whose future is dropped before it is done.
+/// The hook that receives every job whose future is dropped before it has
+/// completed.
 pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
-/// Called at every poll of a point that would go on, with the job that polls it and,
-/// in debug builds, the place of the point in the code; see
+/// Called at every poll of a point that would succeed, with the job that polls it
+/// and, in debug builds, the place of the point in the code; see
 /// [`TreeOptions::point_hook`].
 pub type PointHook =
     Box<dyn Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync>;
@@ -104,9 +105,9 @@ pub type PointHook =
 /// Whether a point is held back for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PointHeld {
-    /// It goes on.
+    /// The point goes on.
     No,
-    /// It yields, and asks again.
+    /// The point yields, and its next poll calls the hook again.
     Yes,
 }
 
@@ -118,13 +119,13 @@ fn pinned_lanes(host: &dyn Host) -> u16 {
 
 pub(crate) struct Shared {
     index: u16,
-    /// Of this tree alone. Which tree a job belongs to is never decided by it:
-    /// a job shows no more than its [number](JobId::tree_number).
+    /// Of this tree alone. The serial never decides to which tree a job
+    /// belongs: a job shows only its [number](JobId::tree_number).
     serial: u64,
-    /// In the identities of its jobs; no other living tree has it.
+    /// The number in the identities of its jobs; no other living tree has it.
     number: u64,
     pub(crate) host: Box<dyn Host>,
-    /// What the host says of itself, asked once.
+    /// The answers of the host about itself, read once.
     pub(crate) has_main_lane: bool,
     pub(crate) pinned_lanes: u16,
     pub(crate) virtual_time: bool,
@@ -136,36 +137,38 @@ pub(crate) struct Shared {
     failure_hook: Option<Contained<FailureHook>>,
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
-    /// How many points a turn may pass; none if each is to be asked for.
+    /// How many points a turn may pass; none if the hook is called for each.
     pub(crate) budget: u32,
     point_hook: Option<Contained<PointHook>>,
     pub(crate) sweeper: Sweeper,
-    /// Its host gives no more turns.
+    /// The host gives no more turns.
     host_is_gone: AtomicBool,
     /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Forced>,
-    /// Shutdown forces: see [`force_all`](crate::engine::stop::force_all).
+    /// Shutdown drops every job by force: see
+    /// [`force_all`](crate::engine::stop::force_all).
     refuses_tasks: AtomicBool,
     forced_hook: Option<Contained<ForcedHook>>,
     root: AtomicPtr<Header>,
     pub(crate) frames: Frames,
     timed: AtomicUsize,
-    /// The thread that made the tree, and turns its main lane.
+    /// The thread that made the tree and takes the turns of its main lane.
     main_thread: u64,
 }
 
-/// A job whose future is dropped before it is done, as it was right before.
+/// A job whose future is dropped before it has completed, as the job was right
+/// before the drop.
 pub(crate) struct ForcedDrop {
     pub(crate) job: NodeSnapshot,
-    /// The innermost scope it was in, if it was in one.
+    /// The innermost scope in which the job was, if any.
     pub(crate) place: Option<NodeSnapshot>,
 }
 
-/// Forced drops, as far as a report names them.
+/// Forced drops, as many as a report names.
 #[derive(Default)]
 pub(crate) struct Forced {
     pub(crate) seen: Vec<NodeSnapshot>,
-    /// How many more there were.
+    /// How many more forced drops there were.
     pub(crate) more: usize,
 }
 
@@ -173,7 +176,8 @@ impl Header {
     /// The tree this job belongs to.
     ///
     /// # Safety
-    /// The job has not ended, or the caller is its ender and has not let go.
+    /// The job has not ended, or the caller is its ender and has not released
+    /// it.
     #[inline]
     pub(crate) unsafe fn tree(&self) -> &Shared {
         // SAFETY: a living job keeps its root alive (H3), and the root its tree.
@@ -184,11 +188,12 @@ impl Header {
 
 impl Shared {
     /// # Safety
-    /// A job of that tree has not ended, or its ender has not let go.
+    /// A job of that tree has not ended, or its ender has not released it.
     #[inline]
     pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
-        // SAFETY: the entry is there until the root has ended, and the root
-        // outlives every other job of its tree. That it is there is asked.
+        // SAFETY: the entry exists until the root has ended, and the root
+        // outlives every other job of its tree. The match below checks that it
+        // exists.
         unsafe {
             let tree = TREES[index as usize & MOST_TREES].load(Ordering::Acquire);
             match tree.as_ref() {
@@ -207,8 +212,8 @@ impl Shared {
         }
     }
 
-    /// Keeps the tree over a call of its host, in which the last job may end.
-    /// Inside a job of the tree that is given.
+    /// Keeps the tree alive during a call of its host, in which the last job
+    /// may end. Inside a job of the tree no reference is needed.
     pub(crate) fn held(&self) -> Option<Tree> {
         match self.inside() {
             true => None,
@@ -216,15 +221,15 @@ impl Shared {
         }
     }
 
-    /// True while one of its jobs is polled here. The tree lives, and so does
-    /// that of the current job: then two trees have two places.
+    /// True while this thread polls a job of this tree. This tree lives, and so
+    /// does that of the current job: so different trees have different places.
     pub(crate) fn inside(&self) -> bool {
         context::with(|cx| cx.current().is_some_and(|job| job.is_at(self.index)))
     }
 
-    /// For a wait that was begun in this tree and is polled again: true if its host is not
-    /// the one to ask any more, because the current job is of another tree; or because there
-    /// is no current job, and the root has ended. A host that is gone wakes no waiter.
+    /// For a wait that was begun in this tree and is polled again: true if the wait must not
+    /// use this tree's host any more, because the current job is of another tree, or because
+    /// there is no current job and the root has ended. A host that is gone wakes no waiter.
     pub(crate) fn is_elsewhere(&self) -> bool {
         context::with(|cx| match cx.current() {
             // SAFETY: the current job has not ended.
@@ -243,13 +248,13 @@ impl Shared {
         JobId::new(self.number, counts.next_number())
     }
 
-    /// Milliseconds since the tree began, from the turn's cached clock where
-    /// there is one.
+    /// Milliseconds since the tree began, from the clock value of the turn, if
+    /// there is a turn.
     pub(crate) fn millis(&self) -> u32 {
         context::millis_in_turn(self.index).unwrap_or_else(|| self.millis_at(self.host.now()))
     }
 
-    /// It counts round and round: once in fifty days.
+    /// The value wraps around once in fifty days.
     fn millis_at(&self, now: Instant) -> u32 {
         now.saturating_duration_since(self.start).as_millis() as u32
     }
@@ -259,7 +264,8 @@ impl Shared {
         self.host.now().saturating_duration_since(self.start)
     }
 
-    /// The same by the coarse clock, whatever the turn's says.
+    /// Milliseconds since the tree began by the coarse clock, whatever the
+    /// turn's value is.
     #[inline(never)]
     pub(crate) fn millis_now(&self) -> u32 {
         match self.host.coarse_millis() {
@@ -268,8 +274,8 @@ impl Shared {
         }
     }
 
-    /// The same for a poll of a job that begins. Only what is cancelled is
-    /// judged by it; others may be a few turns behind.
+    /// Milliseconds since the tree began, for a poll of a job that begins. Only
+    /// cancelled jobs need it exact; for others it may be a few turns old.
     #[inline]
     pub(crate) fn millis_of_poll(&self, st: state::Snapshot, scope: bool) -> u32 {
         if st.effective() || !self.looks {
@@ -278,17 +284,17 @@ impl Shared {
         context::millis_of(self.serial, scope, || self.millis_now())
     }
 
-    /// Its host gives no more turns.
+    /// The host gives no more turns.
     pub(crate) fn note_host_gone(&self) {
         self.host_is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// True once its host gives no more turns.
+    /// True once the host gives no more turns.
     pub(crate) fn host_is_gone(&self) -> bool {
         self.host_is_gone.load(Ordering::Relaxed)
     }
 
-    /// Why a task is forced that nothing has cancelled.
+    /// The reason for the forced drop of a task that nothing has cancelled.
     pub(crate) fn why_forced(&self) -> ReasonKind {
         match self.host_is_gone() {
             true => ReasonKind::HostGone,
@@ -296,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// What the hook says of the point at `site` that `job` polls; none without a hook.
+    /// The hook's answer for the point at `site` that `job` polls; none without a hook.
     pub(crate) fn watched_point(
         &self,
         job: JobId,
@@ -306,18 +312,19 @@ impl Shared {
     }
 
     pub(crate) fn root(&self) -> &Header {
-        // SAFETY: set in `Tree::new` before anybody has the tree; the tree
-        // owns a reference to it.
+        // SAFETY: set in `Tree::new` before any other code has the tree; the
+        // tree owns a reference to its root.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// So many turns of timers and of what is below them go to their queues.
+    /// `more` turns of factory timers and of jobs below them go to their
+    /// queues.
     pub(crate) fn timed_turns(&self, more: usize) {
         self.timed.fetch_add(more, Ordering::SeqCst);
     }
 
-    /// One of them has been taken. Of what it woke each is counted already, so
-    /// at zero all of it is parked or over.
+    /// One of these turns has been taken. Each turn that it caused is counted
+    /// already, so at zero all these jobs are parked or have ended.
     pub(crate) fn timed_turn_over(&self) {
         if self.timed.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.host.timers_rest();
@@ -339,8 +346,8 @@ impl Shared {
         }
     }
 
-    // Apart: a call of the host would cost each turn of another lane the registers that it
-    // saves.
+    // Not inlined: a call of the host would cost each turn of another lane the registers
+    // that the call saves.
     #[inline(never)]
     fn turns_pinned(&self, n: u16) -> bool {
         self.host.turns_pinned(usize::from(n))
@@ -350,14 +357,14 @@ impl Shared {
         Arc::downgrade(&self.handle().0)
     }
 
-    /// A failure for which there is no handle.
+    /// Reports a failure for which there is no handle.
     pub(crate) fn report_failure(&self, error: &Error) {
         if let Some(hook) = &self.failure_hook {
             unwind::contained(|| (**hook)(error));
         }
     }
 
-    /// A future was dropped before it was done.
+    /// A future was dropped before it had completed.
     pub(crate) fn note_forced(&self, seen: ForcedDrop) {
         self.counters.add(Count::ForceDropped);
         self.emit_for(Interests::CAUSES, seen.job.id, EventKind::Dropped);
@@ -374,7 +381,7 @@ impl Shared {
         }
     }
 
-    /// From here on no task is attached anywhere in the tree, but for those that are
+    /// From here on no task is attached anywhere in the tree, except those that are
     /// just being made.
     pub(crate) fn refuse_tasks(&self) {
         self.refuses_tasks.store(true, Ordering::Relaxed);
@@ -385,7 +392,7 @@ impl Shared {
         self.refuses_tasks.load(Ordering::Relaxed)
     }
 
-    /// The root has ended: takes the entry out and gives its reference back.
+    /// The root has ended: removes the entry and returns its reference.
     pub(crate) fn retire(&self) -> Option<Tree> {
         let entry = TREES[self.index as usize].swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: the entry owned one reference, made in `Tree::new`, and is
@@ -427,16 +434,16 @@ pub struct TreeOptions {
     /// are printed to standard error, at most ten in a second, with the number of those that
     /// were left out.
     pub failure_hook: Option<FailureHook>,
-    /// Receives every job whose future is dropped before it is done, as it was then. By default
-    /// it is printed to standard error, like failures.
+    /// Receives every job whose future is dropped before it has completed, as the job was then.
+    /// By default the job is printed to standard error, like failures.
     pub forced_hook: Option<ForcedHook>,
     /// How long a cancelled job may stay idle before its future is dropped.
     pub patience: Patience,
     /// How many children one job may have at a time.
     pub most_children: u32,
-    /// Asked at every poll of a point that would go on, with the job that
-    /// polls it, on its thread: for tools that test programs. It takes the
-    /// place of the turn's budget.
+    /// Called at every poll of a point that would succeed, with the job that
+    /// polls it, on its thread: for tools that test programs. The hook replaces
+    /// the turn's budget.
     pub point_hook: Option<PointHook>,
 }
 
@@ -515,7 +522,7 @@ impl Tree {
         Tree::numbered(host, options, None)
     }
 
-    /// The serial is that one, or a later one.
+    /// Makes a tree whose serial is at least `first`.
     #[track_caller]
     fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Result<Tree> {
         let start = host.now();
@@ -590,25 +597,25 @@ impl Tree {
         Ok(Tree(shared))
     }
 
-    /// The tree whose jobs have that number, if one is still there: a later one may
-    /// have the number again.
+    /// The tree whose jobs have that number, if it still exists: a later tree may
+    /// have the same number.
     pub(crate) fn with_number(number: u64) -> Option<Tree> {
         let tree = Serials::lock().living.get(&number).cloned();
         // Outside the lock, which the drop of a tree takes.
         tree.and_then(|tree| Tree::upgrade(&tree))
     }
 
-    /// The tree, if it is still there.
+    /// The tree, if it still exists.
     pub(crate) fn upgrade(tree: &Weak<Shared>) -> Option<Tree> {
         tree.upgrade().map(Tree)
     }
 
-    /// The same of what a record keeps.
+    /// The tree of a reference that a record keeps, if it still exists.
     pub(crate) fn upgrade_any(tree: &Weak<dyn Any + Send + Sync>) -> Option<Tree> {
         tree.upgrade()?.downcast().ok().map(Tree)
     }
 
-    /// What a record keeps for a failure that is to be reported later.
+    /// The reference that a record keeps for a failure to be reported later.
     pub(crate) fn as_reporter(&self) -> Arc<dyn Reporter> {
         self.0.clone()
     }
@@ -617,7 +624,8 @@ impl Tree {
         &self.0
     }
 
-    /// The tree, without keeping it: for its host, which it owns.
+    /// A reference that does not keep the tree alive: for its host, which the
+    /// tree owns.
     pub fn downgrade(&self) -> WeakTree {
         WeakTree(self.0.weak())
     }
@@ -633,7 +641,7 @@ impl Tree {
         read
     }
 
-    /// Returns what there is to do now, in the tree and at the host.
+    /// Returns the present gauges of the tree and of the host.
     pub fn gauges(&self) -> Gauges {
         let host = self.0.host.gauges();
         let now = self.0.host.now();
@@ -667,8 +675,8 @@ mod tests {
     use crate::record::header::JobRef;
     use std::task::{Poll, Waker};
 
-    /// Keeps turns, or drops each inside the call that brings it, as a host
-    /// does that is gone.
+    /// Keeps turns, or drops each inside the call that brings it, like a host
+    /// that is gone.
     #[derive(Clone, Default)]
     struct Pile(Arc<Heap>);
 
@@ -678,7 +686,7 @@ mod tests {
         drops: AtomicBool,
         /// The host is called.
         called: AtomicBool,
-        /// It went while it was called.
+        /// The host was dropped during a call.
         went_meanwhile: AtomicBool,
     }
 
@@ -693,7 +701,7 @@ mod tests {
         }
     }
 
-    /// The host itself, which goes with its tree.
+    /// The host itself, which is dropped with its tree.
     struct Owner(Pile);
 
     impl Drop for Owner {
@@ -706,7 +714,7 @@ mod tests {
 
     impl Host for Owner {
         fn start(&self, turn: Turn) {
-            // What follows does not touch the host: it may be gone.
+            // The code below does not touch the host, which may be gone.
             let pile = self.0.clone();
             if pile.0.drops.load(Ordering::SeqCst) {
                 pile.0.called.store(true, Ordering::SeqCst);
@@ -778,10 +786,10 @@ mod tests {
         assert_eq!(tree.counters().living(), 0);
     }
 
-    /// A tree that is shut down but for one task, whose waker is all that is
-    /// left to reach it by.
-    /// Its number is given again, as if no living tree had it: even so nothing
-    /// that is safe to touch may depend on it.
+    /// A tree that is shut down except for one task, whose waker is the only
+    /// way to reach the task. The number of the tree is given again, as if no
+    /// living tree had it: still, nothing that is safe to touch may depend on
+    /// it.
     fn almost_over(serial: u64) -> (JobRef, Waker, Pile) {
         let number = JobId::tree_number(serial);
         assert!(Serials::lock().living.remove(&number).is_some());
@@ -818,17 +826,17 @@ mod tests {
         let mut serials = Serials::new(MOST_TREE_NUMBERS - 1);
         let most = MOST_TREE_NUMBERS;
         assert_eq!(serials.take(None), (most - 1, most));
-        // Never 0: that is a refused task's.
+        // Never 0, which stands for a refused task.
         assert_eq!(serials.take(None), (most, 1));
         assert_eq!(serials.take(None), (most + 1, 2));
-        // Round again: two of the three still live.
+        // The numbers wrap around: two of the three trees still live.
         assert!(serials.living.remove(&1).is_some());
         assert_eq!(serials.take(Some(2 * most - 1)), (2 * most, 1));
         assert_eq!(serials.take(None), (2 * most + 2, 3));
     }
 
-    /// The numbers that trees show come round again after sixteen million. Two trees
-    /// that would have the same are two trees all the same.
+    /// The numbers that trees show wrap around after sixteen million. Two trees that
+    /// would have the same number are still two trees.
     #[test]
     fn a_host_outlives_its_call_when_serials_come_round() {
         const SERIAL: u64 = 0xabcdef;

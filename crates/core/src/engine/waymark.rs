@@ -1,11 +1,11 @@
-//! What a job has from those above it: the patience that was set nearest, the
-//! shield or service it is in, the nearest scope that set a [local](crate::surface::local).
-//! All of it is decided when a job is made, and stays while anything is below.
+//! What a job inherits from its ancestors: the patience that was set nearest, the shield or
+//! service around it, the nearest scope that set a [local](crate::surface::local). All of
+//! this is decided when a job is made, and does not change while a job below it lives.
 //!
-//! To find it is to climb. So that a deep tree does not climb to its root again
-//! and again, every 64th job from the root keeps what was found there: a *waymark*.
-//! A climb takes at most so many steps, once one climb has come by. A tree that is
-//! less deep has none.
+//! A search climbs from parent to parent. So that a deep tree is not climbed to its
+//! root again and again, every 64th job from the root keeps what a search found
+//! above it: a *waymark*. After the first search a climb ends at the next waymark,
+//! at most 64 steps up. A tree that is less deep has no waymark.
 
 use std::ptr;
 
@@ -13,7 +13,7 @@ use crate::base::patience::Patience;
 use crate::record::cold::Above;
 use crate::record::header::Header;
 
-/// How far waymarks are apart.
+/// The distance between two waymarks.
 const EVERY: u32 = 64;
 
 impl Above {
@@ -23,7 +23,7 @@ impl Above {
         local: ptr::null(),
     };
 
-    /// What a job has by itself.
+    /// What a job itself sets.
     fn of(h: &Header) -> Above {
         let here = |is: bool| if is { ptr::from_ref(h) } else { ptr::null() };
         let (patience, local) = h
@@ -36,7 +36,7 @@ impl Above {
         }
     }
 
-    /// This, and what it has not from further up.
+    /// This, completed by what ancestors set.
     fn or(self, above: Above) -> Above {
         let or = |near: *const Header, far| if near.is_null() { far } else { near };
         Above {
@@ -47,14 +47,14 @@ impl Above {
     }
 }
 
-/// What `h` has, from itself or from above, as far as `enough` asks for it.
+/// What `h` sets or inherits, at least until `enough` is satisfied.
 ///
 /// # Safety
 /// `h` is linked.
 unsafe fn climb(h: &Header, enough: impl Fn(&Above) -> bool) -> Above {
     let mut found = Above::NOTHING;
-    // Waymarks on the way that nobody has come by, and what was found from each
-    // to the next.
+    // Waymarks on the way that no search has filled, and what was found between
+    // each and the next.
     let mut fresh: Vec<(&Header, Above)> = Vec::new();
     let mut known = Above::NOTHING;
     let mut at = Some(h);
@@ -85,7 +85,7 @@ unsafe fn climb(h: &Header, enough: impl Fn(&Above) -> bool) -> Above {
     found.or(known)
 }
 
-/// The patience set nearest, at `h` or above; none if that is the tree's.
+/// The patience set nearest, at `h` or above; none if only the tree's applies.
 ///
 /// # Safety
 /// `h` is linked.
@@ -99,7 +99,7 @@ pub(crate) unsafe fn patience(h: &Header) -> Option<Patience> {
 /// # Safety
 /// `h` is linked.
 pub(crate) unsafe fn barrier(h: &Header) -> Option<&Header> {
-    // SAFETY: passed on. What was found is `h` or an ancestor: alive (H3).
+    // SAFETY: passed on. The answer is `h` or an ancestor: alive (H3).
     unsafe { climb(h, |found| !found.barrier.is_null()).barrier.as_ref() }
 }
 
@@ -108,6 +108,6 @@ pub(crate) unsafe fn barrier(h: &Header) -> Option<&Header> {
 /// # Safety
 /// `h` is linked.
 pub(crate) unsafe fn local(h: &Header) -> Option<&Header> {
-    // SAFETY: passed on. What was found is `h` or an ancestor: alive (H3).
+    // SAFETY: passed on. The answer is `h` or an ancestor: alive (H3).
     unsafe { climb(h, |found| !found.local.is_null()).local.as_ref() }
 }

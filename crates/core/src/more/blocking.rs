@@ -26,7 +26,7 @@ use crate::surface::scope::Scope;
 #[derive(Clone)]
 pub struct Caller {
     cancelled: Arc<AtomicBool>,
-    /// The host is told of each question.
+    /// Called at each question, for the host.
     asks: Option<Asks>,
 }
 
@@ -57,7 +57,7 @@ enum CallStage<T> {
     Queued,
     /// On a thread.
     Running,
-    /// It was called off before it began.
+    /// Called off before it began.
     CalledOff,
     /// It has returned or panicked; or the host dropped it.
     Over(Result<Contained<T>, CallFailed>),
@@ -72,8 +72,8 @@ enum CallFailed {
 struct State<T> {
     stage: CallStage<T>,
     waker: Option<KeptWaker>,
-    /// Keeps a job open until the call has returned: the one that asked for
-    /// it, or the one below the root that it was left to.
+    /// Keeps a job open until the call has returned: the job that made the
+    /// call, or the one below the root to which the call was left.
     share: Option<Share>,
     /// The last future that would take the result is gone.
     unawaited: bool,
@@ -82,7 +82,7 @@ struct State<T> {
 struct Shared<T> {
     state: Mutex<State<T>>,
     cancelled: Arc<AtomicBool>,
-    /// The job that asked for it.
+    /// The job that made the call.
     asker: JobRef,
 }
 
@@ -98,7 +98,8 @@ impl<T> Shared<T> {
             (state.waker.take(), state.share.take(), state.unawaited)
         };
         if unawaited {
-            // Before the share goes: the runtime does not end without the report.
+            // Before the share is dropped: the runtime does not end without the
+            // report.
             self.report_if_panicked();
         }
         // The share first: then the waiter ends without another turn.
@@ -108,7 +109,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Calls it off if it has not begun. True if it will never run.
+    /// Calls it off if it has not begun. True if the call will never run.
     fn call_off(&self) -> bool {
         let mut state = self.state();
         match state.stage {
@@ -123,8 +124,8 @@ impl<T> Shared<T> {
         true
     }
 
-    /// The future that would take the result is gone. A panic that no future takes is
-    /// reported: here, or when the call is over.
+    /// The future that would take the result is dropped. A panic that no future takes
+    /// is reported: here, or when the call is over.
     fn nobody_waits(&self) {
         self.state().unawaited = true;
         self.report_if_panicked();
@@ -152,7 +153,7 @@ impl<T> Shared<T> {
         matches!(self.state().stage, CallStage::Queued)
     }
 
-    /// Its value, if it is over; else `waker` is woken then.
+    /// The value of the call, if it is over; else the call wakes `waker` then.
     fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, CallFailed>> {
         let new = KeptWaker::new(waker.clone());
         let mut state = self.state();
@@ -173,7 +174,7 @@ impl<T> Shared<T> {
 
 impl<T: Send + 'static> Shared<T> {
     /// Leaves a running call to a job below the root. False if the root takes
-    /// no more children: then it stays with the job that asked.
+    /// no more children: then the call stays with the job that made it.
     fn leave_to_root(self: &Arc<Self>, root: &Scope, site: Site) -> bool {
         let ended = Ended {
             shared: self.clone(),
@@ -188,7 +189,7 @@ impl<T: Send + 'static> Shared<T> {
         let mut state = self.state();
         let old = match state.stage {
             CallStage::Running => std::mem::replace(&mut state.share, share),
-            // It has returned meanwhile.
+            // The call has returned meanwhile.
             _ => share,
         };
         drop(state);
@@ -197,7 +198,7 @@ impl<T: Send + 'static> Shared<T> {
     }
 }
 
-/// The call in the host's hands.
+/// The call as the host holds it.
 struct QueuedCall<F, T> {
     call: Option<Contained<F>>,
     shared: Arc<Shared<T>>,
@@ -400,14 +401,15 @@ where
             && let Some(job) = context::current()
             && let Some(told) = interrupts::take(&job)
         {
-            // Interrupted. It is taken first: were it gone by now, a call that
-            // is called off would have nothing to return.
+            // An interrupt. It is taken first: if it were gone by now, a call
+            // that is called off would have no error to return.
             if this.abandon || shared.call_off() {
                 this.wait.over();
                 this.let_go();
                 return Poll::Ready(Err(told.into()));
             }
-            // It has begun meanwhile: for the next point.
+            // The call has begun meanwhile: the interrupt is for the next
+            // point.
             interrupts::put_back(&job, &told);
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
@@ -420,7 +422,7 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// The wait for it here is over.
+    /// The future waits for the call no longer.
     fn let_go(&mut self) {
         if let Some((shared, root)) = self.begun.take() {
             shared.cancelled.store(true, Ordering::Release);
@@ -452,7 +454,7 @@ where
     }
 }
 
-/// The body of the job below the root that an abandoned call is left to. *Not
+/// The body of the job below the root to which an abandoned call is left. *Not
 /// a point*: only the call's end ends it.
 struct Ended<T> {
     shared: Arc<Shared<T>>,

@@ -40,10 +40,10 @@ pub struct Pumped {
     pub next_deadline: Option<Instant>,
     /// True if the budget was spent and there is more to do.
     pub more: bool,
-    /// How many operations of the system are under way whose end only the next
+    /// How many operations of the system are in progress whose end only the next
     /// pump sees: on a runtime without workers. While there are any, pump again
-    /// soon: their end calls no hook and wakes nothing. With workers it is zero, and
-    /// ends come by themselves.
+    /// soon: their end calls no hook and wakes no task. With workers the number is
+    /// zero, and the workers see each end.
     pub under_way: usize,
 }
 
@@ -72,7 +72,7 @@ impl Pumped {
 /// for that runtime's next frame.
 ///
 /// # Panics
-/// If polled outside any job: no runtime is there to be pumped.
+/// If polled outside any job: there is no runtime to be pumped.
 ///
 /// # Cancellation
 /// A *point*.
@@ -96,7 +96,7 @@ pub struct NextPump {
     listed: Option<ListedPump>,
 }
 
-/// Where it waits, and for a frame after which.
+/// Where it waits, and the frame that it waits to see passed.
 struct ListedPump {
     tree: Tree,
     since: u64,
@@ -187,7 +187,7 @@ impl fmt::Debug for NextPump {
 }
 
 impl Tree {
-    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
+    /// A frame begins: every await of [`next_pump`](crate::next_pump) goes on.
     pub fn begin_frame(&self) {
         self.shared().frames.begin();
     }

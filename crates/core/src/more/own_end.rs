@@ -1,6 +1,6 @@
-//! What is asked of a scope or timeout beyond its value: did it end itself, by its own
-//! deadline or its own cancel? Inside, [`Scope::deadline_passed`]; outside,
-//! [`Inline::or_none`] and [`Inline::with_deadline_passed`].
+//! Whether a scope or timeout ended itself, by its own deadline or its own cancel.
+//! Inside, [`Scope::deadline_passed`] answers this; outside, [`Inline::or_none`] and
+//! [`Inline::with_deadline_passed`] do.
 
 use std::fmt;
 use std::pin::Pin;
@@ -93,7 +93,7 @@ impl<O: Open> Inline<O> {
 
     /// Returns the value together with whether the scope's own deadline passed before it
     /// came: `(value, true)` is a value that came although the time was up. An error is
-    /// returned as without it.
+    /// returned unchanged.
     ///
     /// For bodies that turn every error into a value, as the handlers of web servers do: the
     /// `TimedOut` is then inside the response, and the call looks as if it had been in time.
@@ -123,9 +123,9 @@ impl<O: Open> Inline<O> {
     }
 }
 
-/// True if `error` says that `node` was ended by its own deadline or its own cancel. What a
-/// body returns cannot look like it: the reason is the node's own, and is inherited by all
-/// below it.
+/// True if `error` says that `node` was ended by its own deadline or its own cancel. An
+/// error that the body returns cannot look like it: the reason is that of `node` itself,
+/// and all jobs below inherit it.
 fn says_own_end(node: &Header, error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped)
         && error.reason().is_some_and(|reason| {

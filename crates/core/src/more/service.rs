@@ -61,9 +61,9 @@ impl<T> fmt::Debug for Ready<T> {
 }
 
 pin_project! {
-    /// The body of a child that was [started](Scope::start). It runs
-    /// in a scope of its own, so that what it has started has ended too when it
-    /// is known how it went.
+    /// The body of a child that was [started](Scope::start). It runs in a scope
+    /// of its own, so that its children have ended too when its result is
+    /// known.
     pub struct Service<B, T>
     where
         B: Future<Output: IntoOutcome>,
@@ -79,8 +79,8 @@ pin_project! {
         B: Future<Output: IntoOutcome>,
     {
         fn drop(this: Pin<&mut Self>) {
-            // Whatever became of it: nobody waits for its word any more, though
-            // somebody else may hold its `Ready`.
+            // However the body ended, no caller waits for its report any more,
+            // though other code may still hold its `Ready`.
             this.ready.never();
         }
     }
@@ -99,11 +99,12 @@ where
             return Poll::Ready(result);
         }
         Poll::Ready(match result {
-            // Whoever started it learns from its handle that it has ended without a
-            // word. If the start was given up, nobody was to hear one, and it is no
-            // failure: so it is not said here.
+            // The starting code learns from the handle that the child has ended
+            // without a report. If the start was given up, no code waited for a
+            // report, and this is no failure: so no error is made here.
             Ok(value) => Ok(value),
-            // Whoever started it learns from its handle that it was stopped.
+            // The starting code learns from the handle that the child was
+            // stopped.
             Err(error) if error.is_cancelled() => Err(error),
             Err(error) => match stop_itself(this.site) {
                 Some(stopped) => {
@@ -191,16 +192,16 @@ impl<L> Spawner<L> {
     /// # }
     /// ```
     ///
-    /// A failure or panic of the child before it is ready is returned here, and the scope is
-    /// not affected. If it ends without having reported, that is [`NeverReady`]; if it is cancelled, or refused, an error of
-    /// kind `Stopped`. From then on it is a child as any other: the scope's body may end, and
-    /// the scope waits for it. For a child that ends with the others, there is
-    /// [`start_service`](Spawner::start_service).
+    /// A failure or panic of the child before it is ready is returned here, and the scope is not
+    /// affected. If the child ends without having reported, the error is [`NeverReady`]; if it is
+    /// cancelled, or refused, the error is of kind `Stopped`. Once ready, it is a child like any
+    /// other: the scope's body may end, and the scope waits for the child. For a child that ends
+    /// with the others, there is [`start_service`](Spawner::start_service).
     ///
     /// # Cancellation
-    /// A *point*. Told at entry, nothing is spawned. If it returns `Cancelled`, or is dropped
-    /// before it is over, the child is cancelled, and its scope waits for it; a failure that
-    /// it still comes to goes to the failure hook.
+    /// A *point*. If the current job is cancelled already, nothing is spawned. If it returns
+    /// `Cancelled`, or is dropped before it is over, the child is cancelled, and its scope
+    /// waits for it; a failure of the child during that time goes to the failure hook.
     #[track_caller]
     pub fn start<F, B, T>(self, body: F) -> StartService<L, F, B, T>
     where
@@ -290,12 +291,12 @@ where
 }
 
 enum ServiceStage<L, F, V, T> {
-    /// Contained: what was told has a result to return, which a destructor that
+    /// Contained: a told waiter has a result to return, which a destructor that
     /// panics would lose.
     Unborn(Spawner<L>, Contained<F>),
-    /// It has not said anything yet.
+    /// The child has not reported yet.
     Starting(Task<V>, Completion<Result<T>>),
-    /// It will not say anything: its handle tells why.
+    /// The child will not report: its handle says why.
     Ending(Task<V>),
     Over,
 }
@@ -366,7 +367,7 @@ where
     T: Send + 'static,
 {
     let (said, completer) = crate::more::kit::completion_at(site);
-    // Nobody has heard of a failure that comes out here: the hook does.
+    // No caller gets a failure that is returned here: the hook gets it.
     let scope = spawner.scope().clone();
     said.give_back_to(move |said: Result<T>| {
         if let Err(error) = said

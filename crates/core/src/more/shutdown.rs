@@ -1,5 +1,5 @@
-//! Shutting a tree down: ask, then lift what protects, then drop what is
-//! parked, then say who was in the way.
+//! Shutting a tree down: cancel it, then lift shields and guards, then drop
+//! parked futures by force, then report which jobs held the shutdown up.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// How long after the grace parked futures are dropped.
 pub const FORCE: Duration = Duration::from_secs(1);
 
-/// How long the last step waits for dropped futures to be gone.
+/// How long the last step waits for the end of dropped futures.
 const LAST: Duration = Duration::from_millis(100);
 
 enum ShutdownPhase {
@@ -32,14 +32,14 @@ enum ShutdownPhase {
     Dropped,
 }
 
-/// What a shutdown has seen, and what it came to: for one that is timed by a thread of its
-/// own, which asks no host for the time, beside [`Tree::request_shutdown`], [`Tree::lift`]
-/// and [`Tree::force`]. [`Tree::shutdown`] does all of it by the clock of the host.
+/// What a shutdown has seen, and its report: for a host whose own thread times the
+/// shutdown, with [`Tree::request_shutdown`], [`Tree::lift`] and [`Tree::force`], instead
+/// of the host's clock. [`Tree::shutdown`] does all of it by the clock of the host.
 pub struct ShutdownSteps {
     tree: Tree,
-    /// What stood in the way at the grace.
+    /// The jobs in the way at the grace.
     late: Vec<NodeSnapshot>,
-    /// How many jobs were not looked at then.
+    /// How many jobs were not examined then.
     left_out: usize,
 }
 
@@ -58,7 +58,7 @@ impl ShutdownSteps {
         self.late = self.in_the_way();
     }
 
-    /// What it came to, after so long.
+    /// The report, after `took`.
     pub fn report(&mut self, took: Duration) -> ShutdownReport {
         let stragglers = self.in_the_way();
         let forced = std::mem::take(
@@ -75,8 +75,8 @@ impl ShutdownSteps {
         report
     }
 
-    /// The jobs that are in the way now. Few enough of all jobs are looked at that the
-    /// shutdown goes on soon, whatever the size of the tree.
+    /// The jobs that are in the way now. The number of jobs examined is limited, so
+    /// that the shutdown goes on soon, whatever the size of the tree.
     fn in_the_way(&mut self) -> Vec<NodeSnapshot> {
         let seen = self.tree.look_at_some(MOST_NAMED);
         if seen.len() == MOST_NAMED {
@@ -113,9 +113,10 @@ pub struct Shutdown {
 }
 
 impl Tree {
-    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
-    /// and guards and revokes leases; `force` after that drops every parked
-    /// future; then says who was in the way. Await it outside every job.
+    /// Shuts the tree down: cancels every job and waits; at `grace` lifts
+    /// shields and guards and revokes leases; `force` later drops every parked
+    /// future; then reports which jobs were in the way. Await it outside every
+    /// job.
     pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
         Shutdown::new(self.clone(), grace, force)
     }
@@ -147,7 +148,7 @@ impl Shutdown {
         self.steps.report(took)
     }
 
-    /// Goes on to the next phase if its time has come; when to look again.
+    /// Enters the next phase if its time has come; returns when to look again.
     fn advance(&mut self, now: Instant) -> Option<Instant> {
         let began = *self.began.get_or_insert(now);
         let at = |wait: Duration| began.checked_add(wait);

@@ -15,12 +15,12 @@ struct World {
     value: *mut (),
     type_id: TypeId,
     type_name: &'static str,
-    /// The tree whose main lane may use it. Compared, and alive while it is
-    /// lent.
+    /// The tree whose main lane may use the value. Compared, and alive while
+    /// the value is lent.
     tree: *const Shared,
 }
 
-/// What is lent on this thread.
+/// The state that is lent on this thread.
 #[derive(Clone, Copy)]
 enum Lent {
     Nothing,
@@ -32,7 +32,7 @@ std::thread_local! {
     static LENT: Cell<Lent> = const { Cell::new(Lent::Nothing) };
 }
 
-/// Puts back what was lent before.
+/// Restores what was lent before.
 struct LentBack(Lent);
 
 impl Drop for LentBack {
@@ -57,14 +57,14 @@ fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnce() -> R) -
         type_name: type_name::<W>(),
         tree: std::ptr::from_ref(tree),
     };
-    // Put back before `world` is the caller's again, also by a panic.
+    // Restored before `world` is the caller's again, also by a panic.
     let _back = LentBack(LENT.replace(Lent::World(lent)));
     pump()
 }
 
-/// Uses the state that the host lends while it turns the main lane, with
-/// `pump_with(&mut world, …)` or another call that ends in `_with`. Nothing is awaited meanwhile: `f` is a
-/// plain function.
+/// Uses the state that the host lends while it runs turns of the main lane, with
+/// `pump_with(&mut world, …)` or another call that ends in `_with`. `f` is a plain function, so
+/// that no await happens while it uses the state.
 ///
 /// # Errors
 /// Outside such a call, off the main lane, with another type than the host
@@ -104,7 +104,7 @@ pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
     }
     let _back = LentBack(LENT.replace(Lent::InUse));
     // SAFETY: `lend` has the only reference, further down this thread's stack,
-    // and leaves it alone until we are back; the type is the same; `InUse`
-    // keeps others out.
+    // and leaves it alone until this returns; the type is the same; `InUse`
+    // excludes other users.
     Ok(f(unsafe { &mut *world.value.cast::<W>() }))
 }

@@ -1,4 +1,4 @@
-//! The ignore guard: while one is held, a cancel of its job has no effect. To ask for one
+//! The ignore guard: while a guard is held, a cancel of its job has no effect. Making one
 //! is a point. What a guard does is in [`engine::guard`](crate::engine::guard).
 
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::record::header::{JobRef, Site};
 
 /// Holds cancellation of one job back until it is dropped.
 ///
-/// It belongs to the job it was made in, whoever holds the value: it lapses
-/// when that job's body has ended.
+/// A guard belongs to the job in which it was made, wherever the value is
+/// moved: it lapses when that job's body has ended.
 #[must_use = "dropping the guard ends the protection"]
 pub struct IgnoreGuard(Option<HeldGuard>);
 
@@ -38,7 +38,7 @@ impl fmt::Debug for IgnoreGuard {
     }
 }
 
-/// Asks for a guard that holds cancellation of the current job back.
+/// Returns a guard that holds cancellation of the current job back.
 ///
 /// # Cancellation
 /// A *point*: fails if the job is cancelled already, and nothing is held.
@@ -73,7 +73,7 @@ impl Future for IgnoreCancellation {
         if enter(&job, site) {
             Poll::Ready(Ok(IgnoreGuard(Some(HeldGuard { job, site }))))
         } else {
-            // A cancel came between the two looks: the point says so now.
+            // A cancel came between the two reads: the point returns it now.
             point::poll_point_at(cx, &mut self.yielded, Site::of(site))
                 .map(|told| told.map(|()| IgnoreGuard(None)))
         }

@@ -1,4 +1,4 @@
-//! Points: where a body hears of a cancel.
+//! Points: where a body can observe a cancel.
 
 pub(crate) mod ignore;
 pub(crate) mod point;

@@ -25,25 +25,25 @@ use crate::record::brake::FREE;
 use crate::record::header::{Header, Site};
 use crate::record::state::{self, Snapshot};
 
-/// Whether this point has yielded before failing once more. From the second
-/// Cancelled of a job on a point yields once, so that a loop that swallows it
-/// does not keep other tasks from running; one that has swallowed a hundred waits
-/// longer ([`brake`]).
+/// Whether this point has yielded once more before failing. From the second
+/// Cancelled of a job on, a point yields once, so that a loop that swallows
+/// Cancelled does not keep other tasks from running; in a body that has swallowed
+/// a hundred the point waits longer ([`brake`]).
 ///
-/// In debug builds it also keeps the place of the point, for the point hook of a
-/// simulation. A release build keeps none: `checkpoint` would cost ten
-/// instructions more.
+/// In debug builds this also keeps the place of the point, for the point hook of
+/// a simulation. In a release build `checkpoint` would cost ten instructions more
+/// with it.
 #[derive(Debug)]
 pub(crate) struct Yielded {
     once: bool,
-    /// The hold of the brake that it waits for.
+    /// The setting of the brake for which the point waits.
     held: u8,
     #[cfg(debug_assertions)]
     site: Site,
 }
 
 impl Yielded {
-    /// That of a new point at `site`.
+    /// For a new point at `site`.
     #[inline]
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "not kept"))]
     pub(crate) fn at(site: Site) -> Yielded {
@@ -55,7 +55,7 @@ impl Yielded {
         }
     }
 
-    /// That of a new point at the caller's place.
+    /// For a new point at the caller's place.
     #[inline]
     #[track_caller]
     pub(crate) fn here() -> Yielded {
@@ -92,7 +92,8 @@ impl Yielded {
     }
 }
 
-/// Asked at the start of each poll of a point: told, out of budget, or go on.
+/// Called at the start of each poll of a point, which then returns Cancelled,
+/// yields because the budget is spent, or goes on.
 #[inline]
 pub(crate) fn poll_point(
     cx: &mut Context<'_>,
@@ -101,10 +102,10 @@ pub(crate) fn poll_point(
     poll_point_at(cx, yielded, NO_SITE)
 }
 
-/// In place of the site of a point whose future keeps none.
+/// The site of a point whose future stores none.
 const NO_SITE: Site = Site(0);
 
-/// The same of a point whose future keeps its place: what is told of it names the place in
+/// The same for a point whose future stores its place: its events name that place in
 /// release builds too.
 #[inline]
 pub(crate) fn poll_point_at(
@@ -123,7 +124,7 @@ pub(crate) fn poll_point_at(
     })
 }
 
-/// Goes on, or yields if the turn's budget is out.
+/// Goes on, or yields if the turn's budget is spent.
 #[inline]
 fn spend(
     here: &context::Context,
@@ -140,7 +141,7 @@ fn spend(
     }
 }
 
-/// There may be something to tell; if there is not, the point goes on.
+/// There may be a Cancelled to return; if not, the point goes on.
 #[cold]
 fn look(
     here: &context::Context,
@@ -153,8 +154,8 @@ fn look(
     if st.effective() {
         return told(h, cx, yielded, site);
     }
-    // An interrupt spends the budget: a body that asks for one again and again
-    // starves nobody.
+    // An interrupt spends the budget: so a body that takes one interrupt after
+    // the other starves no other task.
     std::task::ready!(spend(here, h, cx, yielded))?;
     if !st.has(state::INTERRUPTED) {
         return Poll::Ready(Ok(()));
@@ -162,7 +163,7 @@ fn look(
     Poll::Ready(interrupts::take(h).map_or(Ok(()), Err))
 }
 
-/// The word of `h`, which is being polled, after a look at the clock if there is
+/// The word of `h`, which is being polled, after the clock was read if there is
 /// a deadline around it.
 fn look_at_clock(h: &Header) -> Snapshot {
     let st = h.state.load();
@@ -173,9 +174,9 @@ fn look_at_clock(h: &Header) -> Snapshot {
     h.state.load()
 }
 
-/// The budget of the turn is spent, or there is none. A tree whose points are
-/// watched has none: there the hook says whether to go on. Outside every turn
-/// another executor polls, and it is for that one to see to the others.
+/// The budget of the turn is spent, or there is none. A tree with a point hook
+/// has no budget: there the hook decides whether to go on. Outside every turn
+/// another executor polls, and fairness is that executor's task.
 #[cold]
 fn spent(
     here: &context::Context,
@@ -221,7 +222,7 @@ fn note_point(h: &Header, site: Option<&'static Location<'static>>) {
 }
 
 /// True if a point of `h`, which is being polled, waits before it fails, and is woken
-/// when that is over: what it would say was said here before.
+/// when the wait is over: its Cancelled was returned here before.
 #[inline]
 pub(crate) fn waits_before_failing(
     h: &Header,
@@ -237,7 +238,7 @@ fn waits_again(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> bool 
     if let Some(swallower) = brake::swallower(h) {
         let holds = brake::holds(swallower, cx.waker(), &mut yielded.held);
         if holds {
-            // A wait of ours: it is not idle.
+            // A wait of this library: the job is not idle.
             h.wait_kind.store(WaitKind::Sleep as u8, Relaxed);
             let site = yielded.site().map_or(h.site_mark(), Site::of);
             h.wait_site.store(site.0, Relaxed);
@@ -260,21 +261,21 @@ pub(crate) fn tell(h: &Header, site: Option<&'static Location<'static>>) -> Canc
     tell_alone(h)
 }
 
-/// The same once the sink has heard of it.
+/// The same when the sink has its event already.
 fn tell_alone(h: &Header) -> Cancelled {
     brake::count(h, context::is_first_told(h));
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
     let now = tree.millis_now();
-    // Up through the inline scopes to the task, local or not, and no further:
-    // a parent has not been told because its child has.
+    // Up through the inline scopes to the task, local or not, and no further: a
+    // parent has not been told because its child has.
     let mut at = Some(h);
     while let Some(job) = at {
         if !job.state.tell(now) {
             break;
         }
         if job.state.peek().has(state::DROP_IF_IDLE) {
-            // It can hear after all: it gets the time to clean up.
+            // The body does reach points: it gets the time to clean up.
             job.state.spare();
         }
         if job.was_spawned() {
@@ -322,21 +323,22 @@ fn would_tell(h: &Header) -> bool {
     st.effective() || st.has(state::INTERRUPTED) && interrupts::pending(h)
 }
 
-/// True if a point here has something to look into.
+/// True if a point here must do more than go on.
 #[inline]
 pub(crate) fn must_look() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().must_look()))
 }
 
-/// True if the current job is cancelled and nothing holds it back.
+/// True if the current job is cancelled, and no guard holds the cancel back.
 #[inline]
 pub(crate) fn is_marked() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
 }
 
-/// A failure is about to be returned by a wait of ours that the mark of its job has cut short:
-/// a point, whose Cancelled that failure stands for. So a loop that logs it and goes on
-/// swallows as one around a point does, and has its turns and its brake.
+/// Called before a wait returns a failure because the mark of its job has cut it short: the
+/// wait is a point, and that failure replaces its Cancelled. So a loop that logs this failure
+/// and goes on counts as swallowing, as a loop around a point does, and yields and gets a
+/// brake.
 pub(crate) async fn pass_if_marked(site: Site) {
     if is_marked() {
         drop(Checkpoint::at(site.location()).await);
@@ -350,7 +352,7 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
         return None;
     }
     let here = context::current()?;
-    // SAFETY: being polled, so we are inside.
+    // SAFETY: being polled, so this code runs inside.
     Some(Cancelled::new(unsafe { reason_inside(&here) }))
 }
 
@@ -382,7 +384,7 @@ pub fn checkpoint() -> Checkpoint {
 }
 
 impl Checkpoint {
-    /// That of a call at `site`.
+    /// A call at `site`.
     pub(crate) fn at(site: &'static Location<'static>) -> Checkpoint {
         Checkpoint {
             yielded: Yielded::at(Site::of(site)),
@@ -520,8 +522,8 @@ pin_project! {
 impl<F: Future> Future for OrCancelFuture<F> {
     type Output = Result<F::Output, Cancelled>;
 
-    // Always: a result that comes out of a call is written in two pieces and
-    // read back in one, which costs more than all the rest of a ready one.
+    // Always: a result of a call is written in two parts and read back as one,
+    // and that store-forwarding stall costs more than the rest of a ready poll.
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -565,7 +567,8 @@ mod tests {
     use std::task::Waker;
     use std::time::Duration;
 
-    /// T1: asking takes no lock: the job's is held meanwhile.
+    /// T1: checking for a cancel takes no lock: the job's lock is held
+    /// meanwhile.
     #[test]
     fn src_t1_asking_takes_no_lock() {
         for (bits, told) in [(0, false), (state::CANCELLED | state::ORIGIN, true)] {

@@ -1,4 +1,4 @@
-//! Sleeping, and what time it is for a job.
+//! Sleeping, and the time as a job sees it.
 
 use std::fmt;
 use std::panic::Location;
@@ -29,7 +29,7 @@ impl Moment {
     pub(crate) fn fix(self, now: Instant) -> Option<Instant> {
         match self {
             Moment::Never => None,
-            // What cannot be represented is never.
+            // An instant that cannot be represented is never reached.
             Moment::After(wait) => now.checked_add(wait),
             Moment::At(at) => Some(at),
         }
@@ -82,7 +82,8 @@ pub struct Sleep {
 enum SleepUntil {
     /// No timer is set.
     Unset(Moment),
-    /// One is. It lies in place, so that sleeping allocates nothing.
+    /// A timer is set. It is stored in place, so that sleeping allocates
+    /// nothing.
     Set(SleepTimer),
 }
 
@@ -94,7 +95,7 @@ impl SleepUntil {
         }
     }
 
-    /// Gives the timer up, if one is set.
+    /// Clears the timer, if one is set.
     fn unset(&mut self) {
         *self = SleepUntil::Unset(self.moment());
     }
@@ -102,7 +103,7 @@ impl SleepUntil {
 
 struct SleepTimer {
     tree: Tree,
-    /// There until the drop.
+    /// Some until the drop.
     alarm: Option<Alarm>,
 }
 
@@ -116,7 +117,7 @@ impl SleepTimer {
         self.alarm.as_ref().map(Alarm::at)
     }
 
-    /// Makes sure that it will wake this waker.
+    /// Sets the timer so that it will wake this waker.
     fn serve(&mut self, at: Instant, waker: &Waker) {
         if self.alarm.as_ref().is_some_and(|a| a.serves(at, waker)) {
             return;

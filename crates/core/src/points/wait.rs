@@ -1,7 +1,7 @@
-//! What one pending wait of ours leaves behind: a count in the job that is
-//! polled under its own waker, or a leaf in the job's list under a foreign
-//! one. The first costs nothing but an addition; the second is how leaves
-//! inside `join!` and `FuturesUnordered` are told.
+//! The trace that a pending wait leaves in its job: a count, if the wait is
+//! polled under the job's own waker, or a leaf in the job's list, if it is
+//! polled under a foreign one. The count costs one addition; the list reaches
+//! leaves inside `join!` and `FuturesUnordered`.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -16,17 +16,17 @@ use crate::engine::context;
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 
-/// One wait of ours, inside the future that waits.
+/// One wait of this library, inside the future that waits.
 pub(crate) struct Wait {
-    /// The job that counts it and the poll in which it did. Compared, and used
-    /// only if it is the current job.
+    /// The job that counts this wait and the poll in which it did. Compared,
+    /// and dereferenced only if it is the current job.
     counted: *const Header,
-    /// Taken out by the drop: there is nothing left to drop then.
+    /// The drop takes it out, and leaves nothing to drop.
     leaf: ManuallyDrop<Option<Box<Leaf>>>,
     poll: u32,
-    /// It has woken itself because its job was cancelled; once is enough. As
-    /// wide as `poll`: with padding behind it, making a wait would write the
-    /// fields above in pieces that a look at them must then put together.
+    /// The wait has woken itself because its job was cancelled; once is enough.
+    /// As wide as `poll`: with padding behind it, a new wait would be written
+    /// in parts and read back as a whole (a store-forwarding stall).
     noticed: u32,
 }
 
@@ -60,7 +60,7 @@ impl Wait {
         });
     }
 
-    /// The same for a caller that has looked up the current job `h`.
+    /// The same for a caller that has already read the current job, `h`.
     #[inline]
     pub(crate) fn pending_in(
         &mut self,
@@ -85,12 +85,13 @@ impl Wait {
         self.unlist();
     }
 
-    /// True if the job `h` has counted it, in this poll or an earlier one.
+    /// True if the job `h` has counted this wait, in this poll or an earlier
+    /// one.
     pub(crate) fn is_counted_by(&self, h: &Header) -> bool {
         ptr::eq(h, self.counted)
     }
 
-    /// Lists a leaf that the job's own waker does not reach.
+    /// Lists a leaf that the job's own waker does not wake.
     #[cold]
     pub(crate) fn list(&mut self, job: JobRef, waker: &Waker) {
         let moved = self
@@ -119,9 +120,10 @@ impl Wait {
         });
         drop((old, new));
         // A cancel after this sees the bit and wakes the leaf; one before it
-        // shows here, and the leaf wakes itself. Once: a wait that is no point
-        // goes on waiting in a cancelled job. An interrupt takes leaves out of
-        // the list to wake them; so only one that is new has to look for it.
+        // shows in the answer, and the leaf wakes itself. Once: a wait that is
+        // no point goes on waiting in a cancelled job. An interrupt takes
+        // leaves out of the list to wake them; so only a newly listed leaf must
+        // check for it.
         let st = job.state.publish_nodes();
         let woken = if st.effective() {
             std::mem::replace(&mut self.noticed, 1) == 0
@@ -152,7 +154,7 @@ impl Wait {
         }
     }
 
-    /// The wait is done or given up.
+    /// The wait is over or dropped.
     #[inline]
     pub(crate) fn over(&mut self) {
         if self.leaf.is_some() || !self.counted.is_null() {
@@ -160,7 +162,8 @@ impl Wait {
         }
     }
 
-    /// Apart, so that a wait that was never pending is over in two looks.
+    /// Not inlined, so that a wait that was never pending costs two
+    /// comparisons.
     #[inline(never)]
     fn was_pending(&mut self) {
         self.unlist();

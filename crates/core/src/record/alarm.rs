@@ -1,4 +1,4 @@
-//! One timer of ours at the host, as the job or the wait that has set it keeps it.
+//! One timer at the host, as the job or the wait that has set it keeps it.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -6,11 +6,12 @@ use std::time::Instant;
 use crate::base::timer_queue::TimerKey;
 
 pub(crate) struct Alarm {
-    /// The parts of its key. Apart: a key is written in pieces, and what was
-    /// just written is slow to copy as a whole.
+    /// The parts of its key, stored separately: a key is written in parts, and
+    /// reading it as a whole right after that would wait for the stores (a
+    /// store-forwarding stall).
     at: Instant,
     number: u64,
-    /// The waker it will wake; compared, never used.
+    /// The waker that the timer will wake; compared, never used.
     data: usize,
     vtable: usize,
 }
@@ -23,7 +24,7 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Alarm {
-    /// The timer that the host knows by `key` and that wakes `waker`.
+    /// The timer that has this `key` at the host and wakes `waker`.
     #[inline]
     pub(crate) fn of(key: TimerKey, waker: &Waker) -> Alarm {
         let (data, vtable) = identity(waker);
@@ -36,17 +37,17 @@ impl Alarm {
         }
     }
 
-    /// When it is due.
+    /// When the timer is due.
     pub(crate) fn at(&self) -> Instant {
         self.at
     }
 
-    /// True if it will wake this waker at that time.
+    /// True if the timer will wake this waker at that time.
     pub(crate) fn serves(&self, at: Instant, waker: &Waker) -> bool {
         self.at == at && identity(waker) == (self.data, self.vtable)
     }
 
-    /// What the host knows it by.
+    /// The host's key of the timer.
     #[inline]
     pub(crate) fn key(&self) -> TimerKey {
         TimerKey {

@@ -4,20 +4,21 @@
 //! Header │ slot (Option<Waker>) │ whose │ stage: future, then output
 //! ```
 //!
-//! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
-//! scopes (the poller's waker, under the lock). `whose` stands beside it: of a
-//! task the job that waits, for observers; of a scope whether the waker in the
-//! slot is bare, see [`waker`](crate::engine::waker). The stage is there for tasks.
+//! Spawned tasks have a slot (the waiter, WAITER protocol), and so have scopes (the
+//! poller's waker, under the lock). Beside it is `whose`: in a task it names the
+//! job that waits, for observers; in a scope it says whether the waker in the slot
+//! is bare, see [`waker`](crate::engine::waker). Tasks have a stage.
 //!
-//! - **C1** The future is touched by whoever runs a turn, and by nobody else.
-//!   It is dropped exactly once: by the turn in which it ends, is forced or is
+//! - **C1** Only the thread that runs a turn touches the future. It is dropped
+//!   exactly once: by the turn in which it completes, is dropped by force or is
 //!   found cancelled before its first poll.
-//! - **C2** The output is written by that turn before the body is given up,
-//!   and shown by the OUTPUT bit. It is taken or dropped exactly once: by the
+//! - **C2** That turn writes the output before the body is given up, and shows
+//!   it by the OUTPUT bit. The output is taken or dropped exactly once: by the
 //!   ender if it did not see HANDLE, else by the handle.
 //! - **C3** A future or output above 512 bytes has an allocation of its own,
-//!   freed when the body ends or the output is taken. So a waker, an observer
-//!   or an error keeps at most the header, the slots and 512 bytes alive.
+//!   which is freed when the body ends or the output is taken. So a waker, an
+//!   observer or an error keeps at most the header, the slots and 512 bytes
+//!   alive.
 //!
 //! | rule | noticed by |
 //! |---|---|
@@ -44,15 +45,15 @@ pub(crate) const INLINE: usize = 512;
 /// A place for a waker beside the header.
 pub(crate) type Slot = Plain<Option<Waker>>;
 
-/// What a poll of a task came to. Told apart from the error, which is written
-/// to a place of the caller's: a result of two words would be written and read
-/// in pieces of different size at every turn.
+/// The result of a poll of a task. The error is separate, written to a place
+/// that the caller gives: a result of two words would be written and read in
+/// parts of different sizes at every turn (a store-forwarding stall).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolledBody {
     Pending,
     /// The value is in the cell.
     Value,
-    /// The error is where the caller said.
+    /// The error is in the caller's place.
     Failed,
 }
 
@@ -177,8 +178,8 @@ where
             return PolledBody::Pending;
         };
         let result = output.into_result();
-        // The future goes before its outcome is visible to anybody.
-        // SAFETY: C1; it is done and not polled again.
+        // The future is dropped before any other thread sees its outcome.
+        // SAFETY: C1; it has completed and is not polled again.
         if let Err(payload) = caught(|| unsafe { Self::drop_future(h) }) {
             discard(result);
             *error = Some(Error::panicked(payload));
@@ -191,7 +192,7 @@ where
                 return PolledBody::Failed;
             }
         };
-        // SAFETY: C2; the future's memory is free.
+        // SAFETY: C2; the future has been dropped, so its memory is free.
         unsafe {
             let at = stage(h);
             if Self::BOXED_OUTPUT {
@@ -216,7 +217,7 @@ where
     }
 }
 
-/// Whether an output of this type is kept apart from the cell.
+/// Whether an output of this type has an allocation of its own.
 const fn is_boxed<T>() -> bool {
     size_of::<T>() > INLINE
 }
@@ -228,22 +229,22 @@ const fn max(a: usize, b: usize) -> usize {
 }
 
 unsafe fn stage(h: *const Header) -> *mut u8 {
-    // SAFETY: the caller has a task's cell, whose vtable says where.
+    // SAFETY: the caller has a task's cell, whose vtable has the offset.
     unsafe { h.cast_mut().cast::<u8>().add((*h).vtable.stage) }
 }
 
-/// Memory for such a cell. Inlined, so that its size is known where the type of
-/// the task is.
+/// Memory for the cell of `birth`. Inlined, so that its size is a constant
+/// where the type of the task is known.
 #[inline]
 fn memory_for(birth: &Birth<'_>) -> *mut u8 {
     cell_pool::allocate(&birth.vtable.room)
 }
 
-/// Makes a cell without what its stage holds. Inlined, so that most of what a
-/// header is made of is known there.
+/// Makes a cell without filling its stage. Inlined, so that most fields of the
+/// header are constants there.
 ///
 /// # Safety
-/// `at` is [`memory_for`] it.
+/// `at` is the memory that [`memory_for`] returned for `birth`.
 #[inline(always)]
 unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
@@ -294,7 +295,7 @@ where
     }
 }
 
-/// Moves a future out of a cell that was never seen by anybody else.
+/// Moves a future out of a cell that no other code has seen.
 ///
 /// # Safety
 /// C1: the cell was made by [`create_task`] with this type, and was not polled.
@@ -332,7 +333,7 @@ pub(crate) fn slot(h: &Header) -> Option<&Slot> {
     })
 }
 
-/// What stands beside the slot.
+/// The value beside the slot.
 pub(crate) fn whose(h: &Header) -> Option<&AtomicU64> {
     // SAFETY: written with the slot, and lives as long as the cell.
     h.vtable.has_slot.then(|| unsafe {
@@ -343,15 +344,15 @@ pub(crate) fn whose(h: &Header) -> Option<&AtomicU64> {
     })
 }
 
-/// Says which job the waiter in the slot is; none outside every job. Said
-/// before WAITER is set, so that whoever sees the bit finds the name.
+/// Stores which job the waiter in the slot is; none outside every job. Called
+/// before WAITER is set, so that every thread that sees the bit finds the job.
 pub(crate) fn set_waiting_job(h: &Header, job: Option<JobId>) {
     if let Some(whose) = whose(h) {
         whose.store(job.map_or(0, JobId::bits), Relaxed);
     }
 }
 
-/// The job that waits in the slot, for observers who have seen WAITER.
+/// The job that waits in the slot, for observers that have seen WAITER.
 pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
     JobId::from_bits(whose(h)?.load(Relaxed))
 }
@@ -386,7 +387,7 @@ pub(crate) unsafe fn drop_output(h: &Header) {
     contained(|| unsafe { (h.vtable.drop_output)(h) });
 }
 
-/// Drops the waker that a cell which is freed still has in its slot.
+/// Drops the waker that is still in the slot of a cell that is freed.
 ///
 /// # Safety
 /// As for [`free`].
@@ -399,7 +400,7 @@ unsafe fn drop_waker(h: &Header) {
 /// Frees a cell.
 ///
 /// # Safety
-/// H6: no reference is left. The future and the output are gone (C1, C2).
+/// H6: no reference is left. The future and the output are dropped (C1, C2).
 #[inline(never)]
 pub(crate) unsafe fn free(this: *const Header) {
     // SAFETY: exclusive from here on; each part was written by `begin`.

@@ -1,33 +1,34 @@
-//! The memory of cells: slabs of one size of cell, each made of one piece of
-//! memory, and free cells that wait for the next of their size.
+//! The memory of cells: slabs, each one allocation for cells of one size, and
+//! the free cells in them.
 //!
-//! Sizes are rounded up to 16 bytes. A thread makes the cells of one size of
-//! one slab at a time, the one it *holds*. A cell that is freed goes back to
-//! its slab, on whatever thread: at once if the thread holds it, else together
-//! with others of the same slab that it frees in a row. A slab that was used up
-//! is nobody's until a quarter of its cells have come back; whoever brings it
-//! there lists it, in the thread's own list or in the depot, which all threads
-//! share. So cells that are made one after the other lie side by side, however
-//! the ones before them were freed: a tree that is walked is walked along
-//! memory. A free list through all memory made a cancel of 111,111 jobs three
-//! times as slow.
+//! Sizes are rounded up to 16 bytes. For each size a thread makes cells of one
+//! slab at a time, the one it *holds*. A freed cell goes back to its slab, on
+//! any thread: at once if that thread holds the slab, else together with others
+//! of the same slab that the thread frees in a row. A slab that was used up is
+//! in no list until a quarter of its cells have come back; the thread that
+//! frees that quarter lists the slab, in its own list or in the depot, which
+//! all threads share. So cells that are made one after the other lie side by
+//! side, in whatever order the cells before them were freed, and a walk through
+//! a tree follows the order of memory. A free list through all memory made a
+//! cancel of 111,111 jobs three times as slow.
 //!
-//! What is kept is bounded by what was once in use, and the depot gives empty
-//! slabs back beyond [`MOST`]. A thread that exits gives what it has to the
-//! depot.
+//! The memory kept is bounded by the most that was once in use, and the depot
+//! frees empty slabs beyond [`MOST`]. A thread that exits gives its slabs to
+//! the depot.
 //!
 //! With `KINFOLK_CELLS=malloc` in the environment, and in loom's models, each
 //! cell is an allocation of its own: then tools that watch the allocator see
-//! each come and go.
+//! each allocation and each free.
 //!
-//! - **P1** A free cell belongs to whoever has the row that it is linked in: a
-//!   thread (held, gathered) or the slab's word.
-//! - **P2** A slab's `next` belongs to whoever listed it and has its list.
-//! - **P3** A slab is freed by whoever took it off a list with all its cells in
-//!   its word: nobody has a cell of it, so nobody comes back to it.
+//! - **P1** A free cell belongs to the owner of the row in which it is linked:
+//!   a thread (held, gathered) or the slab's word.
+//! - **P2** A slab's `next` belongs to the thread that listed it, and then to
+//!   the owner of the list.
+//! - **P3** A slab is freed by the thread that took it off a list with all its
+//!   cells in its word: no cell of it is in use, so no thread returns to it.
 //!
 //! The races are in [`slab_word`](crate::record::slab_word): `give_vs_leave`,
-//! `give_vs_let_go`. What rests on its counts is noticed by those two, by
+//! `give_vs_let_go`. Wrong counts would be noticed by those two, by
 //! `two_threads_make_and_free_each_others_cells` and by
 //! `cells_come_back_across_threads_and_exits`.
 
@@ -45,8 +46,9 @@ const SMALLEST: usize = 128;
 const SIZES: usize = 40;
 const LARGEST: usize = SMALLEST + (SIZES - 1) * STEP;
 
-/// A slab begins at a multiple of this, and the next one may: what is left away
-/// at its end has room for the allocator's own book-keeping in between.
+/// A slab begins at a multiple of `ALIGN`, and so may the next: the bytes left
+/// unused at its end leave room for the allocator's own book-keeping in
+/// between.
 const ALIGN: usize = 16 * 1024;
 const LEFT_AWAY: usize = 64;
 
@@ -59,12 +61,12 @@ const OWN: u32 = 4;
 /// How many slabs of one size the depot keeps although they are empty.
 const MOST: usize = 1024;
 
-/// What stands in a free cell.
+/// The contents of a free cell.
 struct Free {
     next: *mut Free,
 }
 
-/// What a slab begins with.
+/// The begin of a slab.
 struct Slab {
     word: SlabWord,
     size: u16,
@@ -86,7 +88,7 @@ fn slab_of(cell: *mut u8) -> *mut Slab {
 }
 
 impl Slab {
-    /// A new one, held, with all its cells in a row.
+    /// A new slab, held, with all its cells in a row.
     fn make(size: usize) -> (*mut Slab, *mut Free) {
         // SAFETY: not of size zero.
         let at = unsafe { alloc(SLAB) };
@@ -112,9 +114,10 @@ impl Slab {
     /// Links all cells in the order of memory.
     ///
     /// # Safety
-    /// All are the caller's (P1).
+    /// All cells are the caller's (P1).
     unsafe fn link_all(slab: *mut Slab) -> *mut Free {
-        // SAFETY: by the caller's promise; there are so many, so large.
+        // SAFETY: by the caller's promise; the slab has so many cells of this
+        // size.
         unsafe {
             let bytes = bytes_of((*slab).size as usize);
             let first = slab.cast::<u8>().add(CELLS_AT);
@@ -128,22 +131,22 @@ impl Slab {
         }
     }
 
-    /// From how many free cells on it is worth taking.
+    /// How many free cells make a slab worth taking.
     fn enough(&self) -> u16 {
         self.cells.div_ceil(4)
     }
 
-    /// Takes what was given back to it as a row.
+    /// Takes the freed cells of the slab as a row.
     ///
     /// # Safety
-    /// The caller holds it, or has taken it off a list.
+    /// The caller holds the slab, or has taken it off a list.
     unsafe fn take(slab: *mut Slab) -> *mut Free {
-        // SAFETY: by the caller's promise it is there, and what is taken out is
-        // the caller's (P1).
+        // SAFETY: by the caller's promise the slab exists, and the cells taken
+        // out are the caller's (P1).
         unsafe {
             let Given { first, count } = (*slab).word.take();
             if count == (*slab).cells {
-                // Nobody has one: as good as new.
+                // No cell is in use: link them anew, in the order of memory.
                 return Slab::link_all(slab);
             }
             Slab::cell(slab, first)
@@ -151,7 +154,7 @@ impl Slab {
     }
 
     /// # Safety
-    /// The slab is there.
+    /// The slab exists.
     unsafe fn cell(slab: *mut Slab, at: u16) -> *mut Free {
         match at {
             0 => ptr::null_mut(),
@@ -160,7 +163,8 @@ impl Slab {
         }
     }
 
-    /// Gives a row of its cells back. True if it is the caller's to list.
+    /// Gives a row of cells back to its slab. True if the caller must list the
+    /// slab.
     ///
     /// # Safety
     /// P1: the row is the caller's.
@@ -169,8 +173,8 @@ impl Slab {
             first: (row.head.addr() % ALIGN / STEP) as u16,
             count: row.len,
         };
-        // SAFETY: a cell of it is out, so the slab is there; the last cell is
-        // ours until the word has it.
+        // SAFETY: a cell of it is in use, so the slab exists; the last cell is
+        // the caller's until the word has it.
         unsafe {
             let slab = row.slab;
             (*slab).word.give(more, (*slab).enough(), |before| {
@@ -196,8 +200,8 @@ const EMPTY: Row = Row {
     len: 0,
 };
 
-/// A [`Row`] to which cells come one by one. Each part by itself: as a whole it
-/// would be read and written with every cell.
+/// A [`Row`] to which cells are added one by one. Its parts are stored
+/// separately: as a whole the row would be read and written with every cell.
 struct Gathered {
     slab: Cell<*mut Slab>,
     head: Cell<*mut Free>,
@@ -216,9 +220,10 @@ impl Gathered {
     }
 }
 
-/// What one thread keeps of one size.
+/// What one thread keeps for one size.
 struct Rows {
-    /// The slab it holds, and the free cells of it that it has.
+    /// The slab that the thread holds, and the free cells of it that the thread
+    /// has.
     held: Cell<*mut Slab>,
     free: Cell<*mut Free>,
     /// Cells of another slab, freed in a row.
@@ -233,7 +238,7 @@ struct Rows {
 enum Keeps {
     NotAsked,
     Yes,
-    /// It is exiting.
+    /// The thread is exiting.
     No,
 }
 
@@ -282,7 +287,7 @@ impl Drop for Exit {
                     rows.free.replace(ptr::null_mut()),
                 );
                 if !held.is_null() {
-                    // SAFETY: we hold it, and have that row.
+                    // SAFETY: this thread holds it, and has that row.
                     unsafe { let_go(held, free) };
                 }
             }
@@ -290,10 +295,10 @@ impl Drop for Exit {
     }
 }
 
-/// Gives up a slab, and the row of its cells that is left.
+/// Releases a slab, with the row of its cells that is left.
 ///
 /// # Safety
-/// The caller holds it and has the row (P1).
+/// The caller holds the slab and has the row (P1).
 unsafe fn let_go(slab: *mut Slab, free: *mut Free) {
     let mut row = EMPTY;
     // SAFETY: by the caller's promise.
@@ -309,7 +314,7 @@ unsafe fn let_go(slab: *mut Slab, free: *mut Free) {
             next = (*next).next;
         }
         if row.len > 0 {
-            // Held: it does not become anybody's to list.
+            // A held slab is not listed by `give`.
             let listed = Slab::give(row);
             assert!(!listed, "a slab that is held became somebody's to list");
         }
@@ -319,10 +324,10 @@ unsafe fn let_go(slab: *mut Slab, free: *mut Free) {
     }
 }
 
-/// Listed slabs that no thread has.
+/// Listed slabs that belong to no thread.
 struct Depot([VecDeque<*mut Slab>; SIZES]);
 
-// SAFETY: a slab in a list belongs to whoever has the list.
+// SAFETY: a slab in a list belongs to the owner of the list.
 unsafe impl Send for Depot {}
 
 static DEPOT: Mutex<Depot> = Mutex::new(Depot([const { VecDeque::new() }; SIZES]));
@@ -337,7 +342,7 @@ impl Depot {
     }
 
     fn put(slab: *mut Slab) {
-        // SAFETY: listed, so it is there.
+        // SAFETY: listed, so it exists.
         let size = unsafe { (*slab).size } as usize;
         let oldest = {
             let slabs = &mut Depot::lock().0[size];
@@ -348,7 +353,7 @@ impl Depot {
             slabs.pop_front()
         };
         let Some(oldest) = oldest else { return };
-        // SAFETY: as above; it is ours now.
+        // SAFETY: as above; it belongs to this thread now.
         let empty = unsafe { (*oldest).word.count() == (*oldest).cells };
         if empty {
             // SAFETY: P3.
@@ -367,12 +372,12 @@ fn layout_of(size: usize) -> Layout {
     Layout::from_size_align(bytes_of(size), STEP).expect("a small layout")
 }
 
-/// What a cell needs: its layout, and which of the sizes that is, worked out
-/// once for each type of task.
+/// The layout of a cell and the number of its size, computed once for each type
+/// of task.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     layout: Layout,
-    /// [`SIZES`] if it is not one for the lists.
+    /// [`SIZES`] if cells of this size are not pooled.
     size: usize,
 }
 
@@ -388,7 +393,7 @@ impl Room {
     }
 }
 
-/// As [`local!`](crate::base::sync::local) does it, also in models.
+/// Like [`local!`](crate::base::sync::local), also in models.
 #[inline]
 fn with_lists<R>(f: impl FnOnce(&Lists) -> R) -> R {
     #[inline]
@@ -398,8 +403,8 @@ fn with_lists<R>(f: impl FnOnce(&Lists) -> R) -> R {
             Err(_) => unreachable!("there is no destructor"),
         }
     }
-    // SAFETY: without a destructor they live as long as the thread, and `f`
-    // cannot take the reference further.
+    // SAFETY: the lists have no destructor, so they live as long as the thread,
+    // and `f` cannot keep the reference.
     f(unsafe { &*place() })
 }
 
@@ -415,7 +420,7 @@ pub(crate) fn allocate(room: &Room) -> *mut u8 {
         if head.is_null() {
             return lists.allocate_slowly(room.size);
         }
-        // SAFETY: P1, our row.
+        // SAFETY: P1, this thread's row.
         free.set(unsafe { (*head).next });
         head.cast()
     })
@@ -429,7 +434,7 @@ pub(crate) fn allocate(room: &Room) -> *mut u8 {
 pub(crate) unsafe fn release(at: *mut u8, room: &Room) {
     with_lists(|lists| {
         let Some(rows) = lists.rows.get(room.size) else {
-            // SAFETY: passed on; such a layout comes from the allocator as it is.
+            // SAFETY: passed on; such a layout comes directly from the allocator.
             return unsafe { dealloc(at, room.layout) };
         };
         let slab = slab_of(at);
@@ -444,7 +449,7 @@ pub(crate) unsafe fn release(at: *mut u8, room: &Room) {
         };
         let cell = at.cast::<Free>();
         let next = head.replace(cell);
-        // SAFETY: nobody uses the cell any more, and it is large enough.
+        // SAFETY: the cell is no longer used, and it is large enough.
         unsafe { cell.write(Free { next }) };
     });
 }
@@ -456,7 +461,7 @@ impl Rows {
             return Depot::put(slab);
         }
         self.count.set(self.count.get() + 1);
-        // SAFETY: P2, ours to list.
+        // SAFETY: P2, this thread lists it.
         unsafe { (*slab).next.set(self.listed.replace(slab)) };
     }
 
@@ -466,14 +471,14 @@ impl Rows {
             return None;
         }
         self.count.set(self.count.get() - 1);
-        // SAFETY: P2, our list.
+        // SAFETY: P2, this thread's list.
         self.listed.set(unsafe { (*slab).next.get() });
         Some(slab)
     }
 
     fn give_gathered(&self) {
         let row = self.gathered.take();
-        // SAFETY: P1, our row.
+        // SAFETY: P1, this thread's row.
         if row.len > 0 && unsafe { Slab::give(row) } {
             self.list(row.slab);
         }
@@ -481,7 +486,7 @@ impl Rows {
 }
 
 impl Lists {
-    /// There is no free cell in hand.
+    /// Allocates when the row is empty.
     #[cold]
     fn allocate_slowly(&self, size: usize) -> *mut u8 {
         if !pools() {
@@ -490,7 +495,7 @@ impl Lists {
         let rows = &self.rows[size];
         rows.give_gathered();
         let held = rows.held.get();
-        // SAFETY: we hold it.
+        // SAFETY: this thread holds it.
         if !held.is_null() && unsafe { !(*held).word.leave_empty() } {
             // Some of its cells have come back.
             // SAFETY: as above.
@@ -505,10 +510,10 @@ impl Lists {
             rows.free.set(free);
         }
         let head = rows.free.get();
-        // SAFETY: P1, our row, which is not empty.
+        // SAFETY: P1, this thread's row, which is not empty.
         rows.free.set(unsafe { (*head).next });
         if !self.keeps() {
-            // SAFETY: we hold it, and have that row.
+            // SAFETY: this thread holds it, and has that row.
             unsafe {
                 let_go(
                     rows.held.replace(ptr::null_mut()),
@@ -519,8 +524,8 @@ impl Lists {
         head.cast()
     }
 
-    /// It is neither of the slab that we hold nor of the one that we gather
-    /// for.
+    /// Frees a cell that is neither of the held slab nor of the slab of the
+    /// gathered row.
     ///
     /// # Safety
     /// As for [`release`].
@@ -546,7 +551,7 @@ impl Lists {
         }
     }
 
-    /// Whether this thread keeps cells; asked for on first use.
+    /// Whether this thread keeps cells; decided on first use.
     fn keeps(&self) -> bool {
         if self.keeps.get() == Keeps::NotAsked {
             // Registers the destructor; fails in a thread that is exiting.
@@ -585,7 +590,7 @@ mod tests {
 
     fn give_back(layout: Layout, cells: impl IntoIterator<Item = usize>) {
         for at in cells {
-            // SAFETY: made by `make`, and given up.
+            // SAFETY: made by `make`, and no longer used.
             unsafe { release(ptr::with_exposed_provenance_mut(at), &Room::new(layout)) };
         }
     }
@@ -598,7 +603,7 @@ mod tests {
         std::env::var_os("KINFOLK_CELLS").is_some()
     }
 
-    /// Each test has a size of its own: the depot is everybody's.
+    /// Each test has a size of its own, because all tests share the depot.
     fn layout(nth: usize) -> Layout {
         Layout::from_size_align(LARGEST - nth * STEP - 3, 8).expect("a layout")
     }
@@ -615,7 +620,7 @@ mod tests {
         std::thread::spawn(move || give_back(layout, freed))
             .join()
             .expect("no panic");
-        // The thread has exited: all of it lies in the depot, but for the slab
+        // The thread has exited: all its slabs are in the depot, except the one
         // that this thread holds.
         let again = make(layout, 1000);
         assert_eq!(again.iter().collect::<HashSet<_>>().len(), again.len());
@@ -623,7 +628,8 @@ mod tests {
         give_back(layout, again);
     }
 
-    /// What was freed in any order is made again in the order of memory.
+    /// Cells that were freed in any order are made again in the order of
+    /// memory.
     #[test]
     fn cells_made_in_a_row_lie_side_by_side() {
         if is_off() {
@@ -647,7 +653,7 @@ mod tests {
         give_back(layout, again);
     }
 
-    /// One cell in each slab lives: the rest of them is used.
+    /// One cell in each slab lives: the other cells are used again.
     #[test]
     fn a_cell_that_stays_does_not_keep_its_slab_from_others() {
         if is_off() {
@@ -698,7 +704,7 @@ mod tests {
             for round in 0..300usize {
                 let made = make(layout, 1 + round % 97);
                 for at in &made {
-                    // SAFETY: ours; what another thread wrote would show.
+                    // SAFETY: made here; a write by another thread would show.
                     unsafe { ptr::with_exposed_provenance_mut::<usize>(*at).write(*at) };
                 }
                 for at in &made {

@@ -28,7 +28,7 @@ pub(crate) struct Joiner {
     pub(crate) job: Option<JobId>,
 }
 
-/// What a job has, from itself or from above.
+/// What a job has, set by itself or by an ancestor.
 #[derive(Clone, Copy)]
 pub(crate) struct Above {
     pub(crate) patience: Option<Patience>,
@@ -38,10 +38,10 @@ pub(crate) struct Above {
     pub(crate) local: *const Header,
 }
 
-/// When a cancel is looked at, and a number that keeps equal instants apart.
+/// When to look at a cancel, and a number that orders equal instants.
 pub(crate) type SweepKey = (Instant, u64);
 
-/// Gets failures that no handle takes: the tree.
+/// Receives failures that no handle takes: the tree.
 pub(crate) trait Reporter: Send + Sync {
     fn report(&self, error: &Error);
 }
@@ -50,18 +50,19 @@ pub(crate) trait Reporter: Send + Sync {
 pub(crate) struct Home {
     /// The tree.
     pub(crate) tree: Weak<dyn Any + Send + Sync>,
-    /// The root, which is held open while a turn is on its way.
+    /// The root, which is held open while a turn for the output is on its way.
     pub(crate) root: Option<JobRef>,
 }
 
-/// A value that is set at a scope, and seen by everything below it.
+/// A value that is set at a scope, and visible to every job below it.
 pub(crate) struct LocalValue {
-    /// Of the [`Local`](crate::Local) that it is one of.
+    /// The number of its [`Local`](crate::Local).
     pub(crate) number: u64,
     pub(crate) value: LocalAny,
 }
 
-/// Let go of with the last of those that have it: any job may have asked for it.
+/// Dropped with the last job that has it: any of these jobs may have taken a
+/// reference.
 pub(crate) type LocalAny = Contained<Arc<dyn Any + Send + Sync>>;
 
 #[derive(Default)]
@@ -69,66 +70,69 @@ pub(crate) struct Cold {
     pub(crate) name: Option<Cow<'static, str>>,
     /// When the scope's own deadline passes.
     pub(crate) deadline: Option<Instant>,
-    /// What the deadline's reason says.
+    /// The text of the deadline's reason.
     pub(crate) deadline_text: Option<Cow<'static, str>>,
     /// How long the deadline was when it was set.
     pub(crate) limit: Option<Duration>,
     /// The timer set for the deadline, or for a shield's budget.
     pub(crate) alarm: Option<Alarm>,
-    /// A body that swallows Cancelled: what its points wait for before they fail.
+    /// The brake of a body that swallows Cancelled: its points wait for it before
+    /// they fail.
     pub(crate) brake: Option<Box<Brake>>,
     /// A shield's budget, and since when it holds a cancel back.
     pub(crate) budget: Option<Duration>,
     pub(crate) held_since: Option<Instant>,
-    /// Why, if the cancel entered here.
+    /// The reason, if the cancel entered here.
     pub(crate) reason: Option<Arc<ReasonData>>,
     /// Tasks: the interrupts.
     pub(crate) requests: Requests,
-    /// What has failed so far: child tasks and the body.
+    /// The failures so far, of child tasks and of the body.
     pub(crate) failures: Failures,
     /// The decided error of a job that ended failed.
     pub(crate) outcome: Option<Error>,
-    /// Wakers of our leaves that are polled under wakers not the job's own.
+    /// Wakers of leaves that are polled under a waker other than the job's own.
     pub(crate) leaves: List<KeptWaker>,
     /// Observers that wait for the end.
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
-    /// Of that list, if it was made in a shield.
+    /// The place of that list, if it was made in a shield.
     pub(crate) hook_home: Option<Arc<HookHome>>,
     /// Callbacks for when the job has ended.
     pub(crate) end_hooks: List<Arc<HookCell>>,
     /// How many ignore guards are held, and where the first was made, if that
-    /// one still is.
+    /// guard is still held.
     pub(crate) guards: u32,
     pub(crate) guarded_at: Option<&'static Location<'static>>,
     /// Linked children that do not hold the job open: services and lazy tasks
     /// that have not been started.
     pub(crate) loose: u32,
-    /// Leases that have a share, and whether all were revoked: then there are no more.
+    /// Leases that have a share, and whether all leases were revoked: then there are
+    /// no more.
     pub(crate) leases: u32,
     pub(crate) leases_revoked: bool,
-    /// A branch that has lost: its future is the handle of a task, which is waited
-    /// for as long as nothing else is to be told.
+    /// A branch that has lost: its future is the handle of a task, for which the
+    /// branch waits while it contains no other wait that could be told.
     pub(crate) waits_for_task: bool,
-    /// What the Cancelleds weigh that were said here, beyond those that the header counts.
+    /// The weight of the Cancelleds returned here, beyond what the header counts.
     pub(crate) told_beyond: u16,
     pub(crate) patience: Option<Patience>,
-    /// When this cancel is looked at again, if it is on the sweeper's list.
+    /// When to look at this cancel again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,
-    /// What goes on beside the body.
+    /// Work beside the body.
     pub(crate) works: Works,
-    /// A value that everything below sees.
+    /// A value that is visible to every job below.
     pub(crate) local: Option<LocalValue>,
-    /// A waymark: what was found here and above.
+    /// A waymark: what this job and its ancestors set.
     pub(crate) above: Option<Above>,
     /// A task whose failure goes to its handle alone.
     pub(crate) attempt: bool,
-    /// For a failure whose report the handle owes: where to report it.
+    /// For a failure that the handle must report: where to report it.
     pub(crate) reporter: Option<Arc<dyn Reporter>>,
-    /// A spawn that came after the end was reported.
+    /// A spawn after the end was reported.
     pub(crate) late_spawn_said: bool,
-    /// Where an output of the main lane is dropped that the handle leaves.
+    /// Where to drop an output of a lane with one thread that the handle does
+    /// not take.
     pub(crate) home: Option<Home>,
 }
 
@@ -140,8 +144,8 @@ impl Cold {
             .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
     }
 
-    /// True if nobody has patience with a body of the same task that cannot
-    /// hear of the cancel that entered here: a timeout fired, or a branch lost.
+    /// True if the patience is zero for a body of the same task that does not
+    /// observe the cancel that entered here: a timeout fired, or a branch lost.
     pub(crate) fn entered_without_patience(&self) -> bool {
         self.reason.as_ref().is_some_and(|reason| {
             matches!(reason.kind, ReasonKind::Deadline | ReasonKind::RaceLost)
@@ -149,7 +153,8 @@ impl Cold {
     }
 }
 
-/// The scope is about to end, and everything below it has: no job asks for its value again.
+/// The scope is about to end, and all jobs below it have ended: no job reads its value
+/// again.
 pub(crate) fn clear_local(h: &Header) {
     let set = h.if_cold(|cold, _| cold.local.take()).flatten();
     drop(set);

@@ -1,13 +1,16 @@
-//! What has failed in one job, in the order of time: child tasks and the body.
+//! The failures of one job, in the order of time: those of child tasks and of
+//! the body.
 
 use crate::base::error::{Error, MOST_SUPPRESSED};
 
-/// A failure with the numbers of all failures it is, has among its sources or
-/// carries beside it. They are found before the lock is taken.
+/// A failure, with the numbers of all failures that it consists of: itself, its
+/// sources and those that it carries beside it. The numbers are collected
+/// before the lock is taken.
 pub(crate) struct Failure {
     error: Error,
     holds: Vec<u64>,
-    /// Those whose place it has taken: what stood beside them stands beside it.
+    /// The failures that this one has replaced: what was suppressed beside them
+    /// is suppressed beside this one.
     replaced: Vec<Error>,
 }
 
@@ -21,7 +24,7 @@ impl Failure {
         }
     }
 
-    /// Stands for `other` too, whose place it has.
+    /// Replaces `other`, whose place it has.
     fn stand_for(&mut self, other: &mut Failure) {
         self.replaced.append(&mut other.replaced);
         if other.error.suppressed_count() > 0 {
@@ -29,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// As it comes out. Not under a lock.
+    /// The error to return. Must not be called under a lock.
     fn into_error(self) -> Error {
         let mut error = self.error;
         for other in self.replaced {
@@ -42,7 +45,7 @@ impl Failure {
         self.error.serial()
     }
 
-    /// One of them is the other, or holds it.
+    /// True if one of them is the other, or contains it.
     fn overlaps(&self, other: &Failure) -> bool {
         self.holds.contains(&other.is()) || other.holds.contains(&self.is())
     }
@@ -54,22 +57,22 @@ pub(crate) struct Failures {
     /// Failures of children that came after the job's own deadline had fired:
     /// they do not replace TimedOut.
     after_deadline: Vec<Failure>,
-    /// Those beyond what is kept.
+    /// How many further failures there were.
     more: usize,
 }
 
-/// Failures that have no place any more: to be dropped outside the lock, since
-/// their destructors are the user's.
+/// Failures that were replaced or not kept: to be dropped outside the lock,
+/// since their destructors are user code.
 #[must_use = "drop it outside the lock"]
 pub(crate) struct Gone(#[expect(dead_code, reason = "only dropped")] [Option<Failure>; 2]);
 
 impl Failures {
-    /// Takes a failure in. One that is there already is not listed twice, and
-    /// one that has a listed failure among its sources takes its place. The
+    /// Records a failure. A failure that is listed already is not listed twice,
+    /// and one that has a listed failure among its sources replaces it. The
     /// body's own failure (`after_deadline` is false for it) counts even if the
-    /// child it came from failed too late to.
+    /// child it came from failed too late to count.
     ///
-    /// What comes back has no place here any more.
+    /// Returns the failures that were replaced or not kept.
     pub(crate) fn record(&mut self, mut failure: Failure, after_deadline: bool) -> Gone {
         let known = |list: &[Failure]| list.iter().position(|known| known.overlaps(&failure));
         let at = known(&self.list);
@@ -104,14 +107,15 @@ impl Failures {
         Gone([Some(std::mem::replace(known, failure)), None])
     }
 
-    /// True if it is listed, or one that has it among its sources, or one that it
-    /// has among its own.
+    /// True if the failure, or one of its sources, is listed, or a listed failure
+    /// has it among its sources.
     pub(crate) fn know(&self, failure: &Failure) -> bool {
         let mut all = self.list.iter().chain(&self.after_deadline);
         all.any(|known| known.overlaps(failure))
     }
 
-    /// Without those that `is_known` says it of. Not under a lock.
+    /// The failures without those for which `is_known` is true. Must not be
+    /// called under a lock.
     pub(crate) fn without(mut self, is_known: impl Fn(&Failure) -> bool) -> Failures {
         self.list.retain(|failure| !is_known(failure));
         self.after_deadline.retain(|failure| !is_known(failure));
@@ -122,13 +126,14 @@ impl Failures {
         self.list.is_empty() && self.after_deadline.is_empty()
     }
 
-    /// Something failed that dominates the job's own deadline.
+    /// True if a failure takes precedence over the job's own deadline.
     pub(crate) fn dominates(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// All of it as one error, the first in time in front; none if nothing
-    /// failed. One failure comes out as it went in. Not under a lock.
+    /// All failures as one error, the first in time in front; none if nothing
+    /// failed. A single failure is returned unchanged. Must not be called under
+    /// a lock.
     pub(crate) fn decide(self) -> Option<Error> {
         let all: Vec<Error> = (self.list.into_iter().chain(self.after_deadline))
             .map(Failure::into_error)
@@ -137,7 +142,8 @@ impl Failures {
         Some(first.joined_by(rest, self.more))
     }
 
-    /// What a deadline that fired first takes along. Not under a lock.
+    /// `timed_out`, with the failures that came after the deadline suppressed
+    /// in it. Must not be called under a lock.
     pub(crate) fn beside(self, timed_out: Error) -> Error {
         let rest: Vec<Error> = (self.after_deadline.into_iter())
             .map(Failure::into_error)

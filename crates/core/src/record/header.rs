@@ -1,32 +1,34 @@
 //! The header of a job: 128 bytes at the start of every cell, the same for
-//! tasks, scopes and the root. Who may touch which field is said here once;
-//! `SAFETY` comments elsewhere cite these rules.
+//! tasks, scopes and the root. This page says, once, which thread may touch
+//! which field when; `SAFETY` comments elsewhere cite these rules.
 //!
 //! - **H1** Fields marked \[lock\] are touched under this job's lock, those
-//!   marked \[parent's lock\] under the parent's. At most one job lock is held
-//!   at a time. Under it: links, counts, our own atomics, moving a waker out.
-//!   Never a waker's clone, wake or drop, a hook, a destructor or the host.
-//! - **H2** A child is unlinked only under its parent's lock. Whoever holds
-//!   that lock may touch every listed child without a reference.
-//! - **H3** A linked child keeps its parent, and so every ancestor, alive: no
-//!   reference from child to parent. From inside a job that has not ended the
-//!   chain upwards is read plainly. From outside: [`Header::parent_from_outside`].
-//! - **H4** `ENDED` comes before unlinking, unlinking before the tree's
-//!   reference is let go. After `ENDED` the ender owns the join slot if it saw
-//!   WAITER, and the output if it did not see HANDLE.
-//! - **H5** A parked task does nothing until somebody pushes it. Whoever sets
-//!   BUSY on it owns it, and its `run` link, until the push: no reference is
-//!   needed. `walk` belongs to whoever set the mark, or passed the shield; of a
-//!   task that the mark claimed it goes over to whoever has the row it is in.
-//!   `run` of an ended task is the handle's that leaves its output to a turn.
+//!   marked \[parent's lock\] under the parent's. A thread holds at most one
+//!   job lock at a time. Allowed under it: links, counts, the job's own
+//!   atomics, moving a waker out. Never allowed: a waker's clone, wake or drop,
+//!   a hook, a destructor or a call of the host.
+//! - **H2** A child is unlinked only under its parent's lock. The thread that
+//!   holds that lock may touch every listed child without a reference.
+//! - **H3** A linked child keeps its parent, and so every ancestor, alive, without
+//!   a reference from child to parent. Code inside a job that has not ended reads
+//!   the chain upwards plainly. Code outside uses [`Header::parent_from_outside`].
+//! - **H4** `ENDED` is set before the job is unlinked, and the job is unlinked
+//!   before the tree's reference is released. After `ENDED` the ender owns the
+//!   join slot if it saw WAITER, and the output if it did not see HANDLE.
+//! - **H5** A parked task does not run until a thread pushes it. The thread
+//!   that sets BUSY on it owns it, and its `run` link, until the push, and
+//!   needs no reference. `walk` belongs to the thread that set the mark, or
+//!   passed the shield; for a task that the mark claimed it then belongs to the
+//!   owner of the row in which the task is. `run` of an ended task belongs to
+//!   the handle that leaves the output to a turn.
 //! - **H6** A cell is freed when its count of references is zero. The tree
 //!   (from creation to unlinking), the handle, each observer, lease, waker,
 //!   listed leaf and hook, a scope's future and its timer, a walker, the
 //!   sweeper, a turn that drops an output, and an interrupt on its way (for either end) hold one each.
 //!
-//! What rests on a bit or a count is tested where it could go wrong. If a rule
-//! were broken, these would notice, and so would the other models: there cells
-//! that are freed stay, and say so when they are touched.
+//! Each rule that rests on a bit or a count is tested where it could be broken.
+//! These models and tests would notice, and so would the other models: in a
+//! model a freed cell is kept, and aborts when it is touched.
 //!
 //! | rule | noticed by |
 //! |---|---|
@@ -58,7 +60,8 @@ use crate::record::state::{self, ParentRead, Snapshot, State};
 /// `shares` of a job that takes no more children and waits for none.
 pub(crate) const NO_SHARES: u32 = u32::MAX;
 
-/// How far `shares` may count before one more is added: below [`NO_SHARES`] then.
+/// Up to this value of `shares` one more may be added, which keeps it below
+/// [`NO_SHARES`].
 pub(crate) const MOST_SHARES: u32 = NO_SHARES - 2;
 
 #[repr(C)]
@@ -67,14 +70,14 @@ pub(crate) struct Header {
     /// H6.
     refs: AtomicU32,
     lock: ByteLock,
-    /// What the last pending wait of ours was; written by the poller.
+    /// The kind of the last pending wait; written by the poller.
     pub(crate) wait_kind: AtomicU8,
     /// Four bits of kind, of which three are used, and twelve of tree.
     place: u16,
     /// \[lock\] What holds this job open: children, leases, and 1 for the body. Read and
     /// written by way of [`LockedJob`].
     shares: Plain<u32>,
-    /// Its [priority](PRIORITY), above it the [`BirthFacts`] of its birth, and above them the
+    /// The [priority](PRIORITY) of the job, above it its [`BirthFacts`], and above them the
     /// [steps](STEP) from the root.
     birth: u32,
     /// Set before attaching, never changed; valid by H3.
@@ -90,28 +93,29 @@ pub(crate) struct Header {
     pub(crate) vtable: &'static Vtable,
     /// H5: the link of run queues and of the walk's ready chain.
     pub(crate) run: Plain<*const Header>,
-    /// The job where the mark entered, an ancestor. Written by whoever marks,
-    /// before the mark; null if never marked from above.
+    /// The job where the mark entered, an ancestor. Written by the marking
+    /// thread, before the mark; null if never marked from above.
     pub(crate) origin: AtomicPtr<Header>,
-    /// Null until first needed, then never changed; written under the lock.
-    /// What it points to: \[lock\].
+    /// Null until first needed, then never changed; written under the lock. The
+    /// cold part itself: \[lock\].
     cold: AtomicPtr<Cold>,
     site: Site,
-    /// Since when it is idle, in milliseconds since the tree began; see
+    /// Since when the job is idle, in milliseconds since the tree began; see
     /// [`Header::begin_poll`].
     pub(crate) turned: AtomicU32,
     pub(crate) id: JobId,
     pub(crate) born: u32,
     /// Written by the poller only.
     pub(crate) polls: AtomicU32,
-    /// Where the last pending wait of ours was made; written by the poller.
+    /// Where the last pending wait was made; written by the poller.
     pub(crate) wait_site: AtomicU32,
-    /// Waits of ours that the last poll left pending; written by the poller.
+    /// How many waits of this library the last poll left pending; written by
+    /// the poller.
     pub(crate) waits: AtomicU16,
-    /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`],
-    /// [`OPENED`], [`BORN_TOLD`] and [`BEYOND`]; written by the poller.
+    /// How often a point here returned Cancelled, up to [`TIMES`], and the bits
+    /// [`SEEN`], [`OPENED`], [`BORN_TOLD`] and [`BEYOND`]; written by the poller.
     told: AtomicU8,
-    /// All eight bits are its own. Of the pool it says the priority too.
+    /// The lane, eight bits. For the pool it holds the priority too.
     lane: LaneMark,
 }
 
@@ -121,32 +125,33 @@ const SEEN: u8 = 1 << 7;
 const OPENED: u8 = 1 << 6;
 /// In `told`: a scope, timeout or branch that a told body has opened.
 const BORN_TOLD: u8 = 1 << 5;
-/// In `told`: some of what this body was told is counted in the cold part.
+/// In `told`: part of the count is in the cold part.
 const BEYOND: u8 = 1 << 4;
-/// In `told`: how often a point of this body, and not of a scope in it, said Cancelled. What
-/// goes beyond it is counted in the cold part.
+/// In `told`: how often a point of this body, and not of a scope in it, returned Cancelled.
+/// A higher count goes on in the cold part.
 const TIMES: u8 = BEYOND - 1;
 
-/// How many Cancelleds a body may swallow before it is named for it, and its points
+/// How many Cancelleds a body may swallow before it is reported, and its points
 /// wait before they fail.
 pub(crate) const SWALLOWS: u16 = 100;
-/// What one Cancelled of the body itself weighs. One that a scope was told which the body
-/// had opened after it was told itself weighs 1: a body that stops may well open some of
-/// those on its way, and only a loop opens thousands.
+/// The weight of one Cancelled of the body itself. One that was returned inside a scope
+/// which the told body opened weighs 1: a body that stops may well open some scopes on
+/// its way, and only a loop opens thousands.
 const OF_ITSELF: u16 = 40;
-/// The weight from which on a body swallows.
+/// The weight from which on a body counts as swallowing.
 const TOO_MUCH: u16 = SWALLOWS * OF_ITSELF;
 const _: () = assert!(
     (TIMES as u16) * OF_ITSELF < TOO_MUCH,
     "what the header counts by itself is no swallowing"
 );
 
-/// How many references there may be. As many again, each from a thread of its
-/// own that has counted and not looked yet, fit in before the count comes round.
+/// How many references there may be. As many again fit in before the count wraps
+/// around, one from each thread that has counted and not yet checked.
 const MOST_REFS: u32 = u32::MAX / 2;
 
-/// A panic would not do: whoever catches it may go on until the count comes
-/// round, and a cell in use is freed (H6). As with an `Arc`.
+/// A panic would not be enough: code that catches it may go on until the count
+/// wraps around, and then a cell in use is freed (H6). An `Arc` aborts for the
+/// same reason.
 #[cold]
 fn too_many_references(h: &Header) -> ! {
     crate::base::say::abort(format_args!("kinfolk: too many references to job {}", h.id))
@@ -167,11 +172,12 @@ unsafe impl Send for Header {}
 // SAFETY: as above.
 unsafe impl Sync for Header {}
 
-/// In `place`: of the handle of a refused task, which is in no tree. All twelve bits.
+/// In `place`: the value for the handle of a refused task, which is in no tree. All
+/// twelve bits.
 pub(crate) const NO_TREE: u16 = 0xfff;
 
-/// In `birth`: a step from the root. They are counted in the upper 25 bits; a job that is
-/// deeper than these count shows as many as they do.
+/// In `birth`: one step from the root. Steps are counted in the upper 25 bits; a deeper
+/// job shows the highest count.
 const STEP: u32 = 1 << 7;
 
 /// In `birth`: the two bits of the [`PriorityMark`], which children inherit.
@@ -180,16 +186,17 @@ const PRIORITY: u32 = 3;
 /// In `birth`: the bits of the [`BirthFacts`].
 const FACTS: u32 = STEP - 1 - PRIORITY;
 
-/// What is decided when a job is made, and never changes: five bits of `birth`.
+/// Facts that are decided when a job is made, and never change: five bits of
+/// `birth`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BirthFacts(u32);
 
 impl BirthFacts {
-    /// None of them.
+    /// No fact.
     pub(crate) const NONE: BirthFacts = BirthFacts(0);
-    /// A shield: walks pass it by.
+    /// A shield: walks pass by it.
     pub(crate) const SHIELD: BirthFacts = BirthFacts(1 << 2);
-    /// A service: walks pass it by, the end of its parent's body marks it.
+    /// A service: walks pass by it, the end of its parent's body marks it.
     pub(crate) const SERVICE: BirthFacts = BirthFacts(1 << 3);
     /// Failures of its child tasks touch no other job.
     pub(crate) const SUPERVISOR: BirthFacts = BirthFacts(1 << 4);
@@ -198,17 +205,17 @@ impl BirthFacts {
     /// A factory timer, or a job below one: children inherit it.
     pub(crate) const TIMED: BirthFacts = BirthFacts(1 << 6);
 
-    /// These and those.
+    /// Both sets of facts.
     pub(crate) const fn and(self, others: BirthFacts) -> BirthFacts {
         BirthFacts(self.0 | others.0)
     }
 }
 
-/// What a new header is made of.
+/// The data of a new header.
 pub(crate) struct Birth<'a> {
-    /// The place of its tree, or [`NO_TREE`].
+    /// The place of the tree, or [`NO_TREE`].
     pub(crate) tree: u16,
-    /// The time of its tree, in milliseconds.
+    /// The time of the tree, in milliseconds.
     pub(crate) born: u32,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
@@ -222,7 +229,7 @@ pub(crate) struct Birth<'a> {
 }
 
 impl Birth<'_> {
-    /// What the handle of a refused task points to.
+    /// The job to which the handle of a refused task points.
     pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
         Birth {
             tree: NO_TREE,
@@ -244,7 +251,8 @@ impl Header {
     #[inline]
     pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let inherited = birth.parent.map_or(0, |parent| {
-            // BirthFacts that children do not inherit are taken off before the step.
+            // Facts that children do not inherit are removed before the step is
+            // added.
             let kept = parent.birth & !(FACTS & !BirthFacts::TIMED.0);
             kept.checked_add(STEP).unwrap_or(kept)
         });
@@ -285,7 +293,7 @@ impl Header {
         }
     }
 
-    /// The same, with a cold part made before if there is none.
+    /// Locks the job, and first makes a cold part if it has none.
     pub(crate) fn lock_with_cold(&self) -> LockedJob<'_> {
         if !self.has_cold() {
             self.with_cold(|_, _| {});
@@ -308,10 +316,10 @@ impl Header {
         self.lane
     }
 
-    /// Gives a new job a priority of its own in the place of its parent's.
+    /// Gives a new job a priority of its own instead of its parent's.
     ///
-    /// # Safety
-    /// The job is fresh: there is no reference to it but the caller's, which is not used
+    /// The job is fresh: the caller has the only reference, and does not use it
+    /// meanwhile.
     /// meanwhile.
     pub(crate) unsafe fn give_priority(h: *mut Header, priority: Priority) {
         let mark = PriorityMark::of(priority);
@@ -321,25 +329,26 @@ impl Header {
         h.lane = LaneMark::with(h.lane.lane(), mark);
     }
 
-    /// That of the job, and of those below it that were not given another.
+    /// The priority of the job, and of those below it that were not given
+    /// another.
     pub(crate) fn priority(&self) -> Priority {
         PriorityMark::from_bits(self.birth).priority()
     }
 
-    /// Steps from the root.
+    /// The number of steps from the root.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
         self.birth / STEP
     }
 
-    /// True if it was born with one of these.
+    /// True if it was born with one of these facts.
     #[inline]
     fn was_born(&self, facts: BirthFacts) -> bool {
         self.birth & facts.0 != 0
     }
 
-    /// True for a factory timer and what is below one: its turns are counted,
-    /// see `Shared::timed_turns`.
+    /// True for a factory timer and the jobs below one: their turns are
+    /// counted, see `Shared::timed_turns`.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         self.was_born(BirthFacts::TIMED)
@@ -357,7 +366,7 @@ impl Header {
         self.was_born(BirthFacts::SERVICE)
     }
 
-    /// True for what walks pass by: a shield or a service.
+    /// True for a shield or a service, which walks pass by.
     #[inline]
     pub(crate) fn is_barrier(&self) -> bool {
         self.was_born(BirthFacts::SHIELD.and(BirthFacts::SERVICE))
@@ -377,12 +386,13 @@ impl Header {
 
     #[inline]
     pub(crate) fn is_task(&self) -> bool {
-        // Not by way of `kind`, which asks for each.
+        // Not through `kind`, which compares one kind after the other.
         self.place >> 12 == JobKind::Task as u16
     }
 
-    /// True for a child with a body of its own: a task, a local one, or a hosted future. It
-    /// may be refused, and hears nothing for others. All but the last fail their parent.
+    /// True for a child with a body of its own: a task, a local one, or a hosted future.
+    /// Such a child may be refused, and takes no interrupts of another task. All but the
+    /// hosted future fail their parent.
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
         let kind = self.place >> 12;
@@ -404,21 +414,21 @@ impl Header {
         self.site
     }
 
-    /// The place of the tree this job belongs to.
+    /// The place of this job's tree.
     #[inline]
     pub(crate) fn tree_place(&self) -> u16 {
         self.place & NO_TREE
     }
 
-    /// True if it is of the tree at that place: of a job that has not ended, and
-    /// a tree whose root has not.
+    /// True if the job is of the tree at that place. For a job that has not
+    /// ended, and a tree whose root has not.
     #[inline]
     pub(crate) fn is_at(&self, index: u16) -> bool {
         self.tree_place() == index
     }
 
-    /// True if it is of the same tree as `other`: of two jobs that have not
-    /// ended.
+    /// True if the job is of the same tree as `other`. For two jobs that have
+    /// not ended.
     #[inline]
     pub(crate) fn has_place_of(&self, other: &Header) -> bool {
         (self.place ^ other.place) & NO_TREE == 0
@@ -431,22 +441,22 @@ impl Header {
         unsafe { self.parent.as_ref() }
     }
 
-    /// True if `other` is the parent it was made with.
+    /// True if this job was made with `other` as its parent.
     pub(crate) fn is_child_of(&self, other: &Header) -> bool {
         ptr::eq(self.parent, other)
     }
 
-    /// The parent, from anywhere; none for the root and for an ended job. The
-    /// ender of this job sees PARENT_BEING_READ and waits at our lock before it
-    /// unlinks. Modelled in `parent_lookup_vs_end`.
+    /// The parent, for any thread; none for the root and for an ended job. The
+    /// ender of this job sees PARENT_BEING_READ and takes the job's lock before
+    /// it unlinks. Modelled in `parent_lookup_vs_end`.
     pub(crate) fn parent_from_outside(&self) -> Option<JobRef> {
         let locked = self.lock();
         let read = locked.read_parent();
         if read.seen.ended() {
             None
         } else {
-            // SAFETY: not ended, and its ender cannot pass our lock: linked (H3).
-            // Noticed by `parent_lookup_vs_end`.
+            // SAFETY: not ended, and its ender cannot pass the lock held here:
+            // linked (H3). Noticed by `parent_lookup_vs_end`.
             unsafe { self.parent.as_ref() }.map(JobRef::from_header)
         }
     }
@@ -474,8 +484,9 @@ impl Header {
         }
     }
 
-    /// What a job marked from here points to as its origin. This job is marked,
-    /// and has a child to mark, so its ender has not swapped `origin` yet.
+    /// The origin to store in a child that is marked from here. This job is
+    /// marked, and has a child to mark, so its ender has not swapped `origin`
+    /// yet.
     pub(crate) fn origin_to_hand_on(&self) -> *mut Header {
         if self.state.load().has(state::ORIGIN) {
             ptr::from_ref(self).cast_mut()
@@ -509,8 +520,8 @@ impl Header {
         }
     }
 
-    /// True if there is a cold part, as far as this thread can know: one that
-    /// was made before the caller got here is seen.
+    /// True if there is a cold part, as far as this thread can know: a cold
+    /// part whose making happens before this call is seen.
     pub(crate) fn has_cold(&self) -> bool {
         !self.cold.load(Ordering::Relaxed).is_null()
     }
@@ -526,7 +537,7 @@ impl Header {
     /// Frees what the header owns beyond itself.
     ///
     /// # Safety
-    /// Nobody else has the header any more.
+    /// No other code uses the header any more.
     #[inline]
     pub(crate) unsafe fn free_parts(&self) {
         let kept = self.origin.load(Ordering::Relaxed).addr() & KEPT != 0;
@@ -544,7 +555,7 @@ impl Header {
         if !cold.is_null() {
             // SAFETY: made by Box::into_raw in `with_cold`.
             let cold = unsafe { Box::from_raw(cold) };
-            // What it holds of the user's is contained, each by itself.
+            // Its user values are contained, each by itself.
             crate::base::unwind::discard(cold);
         }
         let kept = self.origin.load(Ordering::Relaxed);
@@ -555,10 +566,10 @@ impl Header {
         }
     }
 
-    /// At the end of a job that was cancelled from above: keeps the reason,
-    /// since the job it was stored at may be gone by the time somebody asks.
-    /// Nothing to do if nobody is left to ask. False if it is not marked, so
-    /// that a mark may still come.
+    /// At the end of a job that was cancelled from above: copies the reason,
+    /// since the job that stores it may be freed before a reader comes. Nothing
+    /// is copied if no reader is left. False if the job is not marked, so that
+    /// a mark may still come.
     ///
     /// # Safety
     /// The caller is the ender, and the job is still linked.
@@ -579,7 +590,7 @@ impl Header {
             return true;
         }
         if self.origin.load(Ordering::Relaxed).addr() & KEPT != 0 {
-            // By an end in one step that came too late.
+            // Copied already, by an end in one step that was refused.
             return true;
         }
         // SAFETY: linked by the caller's promise.
@@ -591,14 +602,15 @@ impl Header {
                 .cast_mut()
                 .cast::<Header>()
                 .map_addr(|addr| addr | KEPT);
-            // Readers from outside look under our lock while we have not ended.
+            // Readers from outside read `origin` under this lock until the job
+            // has ended.
             let _locked = self.lock();
             self.origin.store(kept, Ordering::Release);
         }
         true
     }
 
-    /// Why this job was cancelled, from anywhere, living or ended.
+    /// Why this job was cancelled, for any thread, living or ended.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let st = self.state.load();
         if !st.has(state::CANCELLED) {
@@ -622,9 +634,10 @@ impl Header {
             } else if read.seen.ended() {
                 Err(None)
             } else {
-                // SAFETY: not ended, and its ender cannot pass our lock, so it
-                // is linked and the origin, an ancestor, is alive (H3). Noticed
-                // by `parent_lookup_vs_end`, which holds in the same way.
+                // SAFETY: not ended, and its ender cannot pass the lock held
+                // here, so it is linked and the origin, an ancestor, is alive
+                // (H3). Noticed by `parent_lookup_vs_end`, which holds in the
+                // same way.
                 Ok(unsafe { origin.as_ref() }.map(JobRef::from_header))
             }
         };
@@ -649,8 +662,8 @@ impl Header {
         }
     }
 
-    /// In models: says so if the cell was freed. Aborts, since wakers are
-    /// called where a panic is contained.
+    /// In models: aborts if the cell was freed. A panic could be lost, since
+    /// wakers are called where panics are contained.
     #[inline]
     pub(crate) fn assert_alive(&self) {
         if QUARANTINE && self.refs.load(Ordering::Relaxed) == 0 {
@@ -661,13 +674,13 @@ impl Header {
         }
     }
 
-    /// Gives one reference back; the last frees the cell.
+    /// Releases one reference; the last release frees the cell.
     ///
     /// # Safety
     /// The caller owns the reference, and does not touch the header again.
     #[inline]
     pub(crate) unsafe fn release(this: *const Header) {
-        // SAFETY: alive while we own a reference.
+        // SAFETY: alive while the caller owns a reference.
         let h = unsafe { &*this };
         if h.is_last_reference() {
             if QUARANTINE {
@@ -676,20 +689,21 @@ impl Header {
         } else if h.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // SAFETY: H6, the last reference is gone. Noticed by
-        // `too_many_references_end_the_process` if the count came round.
+        // SAFETY: H6, the last reference is released. Noticed by
+        // `too_many_references_end_the_process` if the count wrapped around.
         unsafe { crate::record::cell::free(this) };
     }
 
-    /// For the owner of a reference: true if it is the only one. Then nobody
-    /// can make another: that takes one, or the link of a job that has not
-    /// ended, which is counted (H6). Pairs with the decrements of the others.
+    /// For the owner of a reference: true if it is the only one. Then no thread
+    /// can make another: that takes a reference, or the link of a job that has
+    /// not ended, which is counted (H6). Pairs with the decrements of the
+    /// others.
     pub(crate) fn is_last_reference(&self) -> bool {
         self.refs.load(Ordering::Acquire) == 1
     }
 
-    /// What the Cancelleds weigh that were said in this body: by points of its own, and in
-    /// scopes that it has opened since it was told.
+    /// The weight of the Cancelleds that were returned in this body: by its own points,
+    /// and in scopes that it has opened since it was told.
     fn swallowed(&self) -> u16 {
         let here = self.told.load(Ordering::Relaxed) & TIMES;
         let beyond = self.if_cold(|cold, _| cold.told_beyond).unwrap_or(0);
@@ -699,25 +713,26 @@ impl Header {
     /// True if the body has swallowed [`SWALLOWS`] Cancelleds.
     #[inline]
     pub(crate) fn swallows(&self) -> bool {
-        // What the header counts by itself is too little for that.
+        // The part of the count in the header alone is always too small.
         self.told.load(Ordering::Relaxed) & BEYOND != 0 && self.swallowed() >= TOO_MUCH
     }
 
-    /// True if a point of this body, and not of a scope in it, has said Cancelled.
+    /// True if a point of this body, and not of a scope in it, has returned
+    /// Cancelled.
     pub(crate) fn was_told(&self) -> bool {
         self.told.load(Ordering::Relaxed) & TIMES != 0
     }
 
     /// True if neither a point of this body nor one in a scope that it has opened since has
-    /// said Cancelled.
+    /// returned Cancelled.
     #[inline]
     pub(crate) fn was_told_nothing(&self) -> bool {
         self.told.load(Ordering::Relaxed) & (TIMES | BEYOND) == 0
     }
 
-    /// One more Cancelled was said in this body: by a point `of_itself`, or in a scope
-    /// that it has opened since it was told. True if this is the one with which the body
-    /// begins to [swallow](Header::swallows). For the poller.
+    /// One more Cancelled was returned in this body: by a point `of_itself`, or in a
+    /// scope that it has opened since it was told. True if with this one the body begins
+    /// to [swallow](Header::swallows). For the poller.
     #[inline]
     pub(crate) fn count_told(&self, of_itself: bool) -> bool {
         let told = self.told.load(Ordering::Relaxed);
@@ -728,7 +743,7 @@ impl Header {
         self.count_beyond(of_itself)
     }
 
-    /// The same once the header alone has no room for it.
+    /// Counts one more when the header has no room for it.
     #[cold]
     fn count_beyond(&self, of_itself: bool) -> bool {
         let before = self.swallowed();
@@ -746,7 +761,8 @@ impl Header {
         before + weight >= TOO_MUCH
     }
 
-    /// A told body opens this scope, timeout or branch. Before the first poll of it.
+    /// A told body opens this scope, timeout or branch. Called before its first
+    /// poll.
     pub(crate) fn is_opened_by_told_body(&self) {
         let told = self.told.load(Ordering::Relaxed);
         self.told.store(told | BORN_TOLD, Ordering::Relaxed);
@@ -765,16 +781,17 @@ impl Header {
         }
     }
 
-    /// True if the body has opened a scope. For whoever has the body, or has it
-    /// from its last poller; and under the lock, where it is said before a scope is
-    /// attached.
+    /// True if the body has opened a scope. For the poller or the next owner of the
+    /// body; and for any thread under the lock, because the bit is set before a
+    /// scope is attached.
     pub(crate) fn has_opened_scopes(&self) -> bool {
         self.told.load(Ordering::Relaxed) & OPENED != 0
     }
 
-    /// A poll begins, at `millis`. For the poller. `turned` is when the last
-    /// wait of ours was left behind, so that a foreign await that is polled
-    /// again and again counts as one; and not before the mark took effect.
+    /// A poll begins, at `millis`. For the poller. `turned` is the time at
+    /// which the last wait of this library ended, so that a foreign await that
+    /// is polled again and again counts as one wait; and not before the mark
+    /// took effect.
     pub(crate) fn begin_poll(&self, st: Snapshot, millis: u32) {
         let polls = self.polls.load(Ordering::Relaxed);
         let told = self.told.load(Ordering::Relaxed);
@@ -790,7 +807,7 @@ impl Header {
         self.waits.store(0, Ordering::Relaxed);
     }
 
-    /// The body of a scope is over: what it waits for now is its children. For
+    /// The body of a scope is over: the scope waits for its children now. For
     /// the poller.
     pub(crate) fn wait_for_children(&self) {
         self.wait_kind
@@ -804,13 +821,13 @@ impl Header {
         st.has(state::BODY_DONE) || self.wait_kind.load(Ordering::Relaxed) & BODY_OVER != 0
     }
 
-    /// True if it has been polled since its mark took effect.
+    /// True if the job has been polled since its mark took effect.
     pub(crate) fn has_seen_mark(&self) -> bool {
         self.told.load(Ordering::Relaxed) & SEEN != 0
     }
 
-    /// Every wait of ours inside this job, counted or under a foreign waker,
-    /// is gone: nothing of ours would wake it.
+    /// True if no wait of this library is left inside this job, counted or
+    /// under a foreign waker: this library would not wake it.
     pub(crate) fn no_wait_of_ours(&self) -> bool {
         self.waits.load(Ordering::Relaxed) == 0
             && !(self.state.peek().has(state::HAS_NODES)
@@ -820,7 +837,7 @@ impl Header {
     }
 }
 
-/// The lock of one job is held: what H1 puts under it is reached from here.
+/// The lock of one job is held: gives access to what H1 allows under it.
 pub(crate) struct LockedJob<'a> {
     locked: Locked<'a>,
     job: &'a Header,
@@ -833,7 +850,8 @@ impl<'a> LockedJob<'a> {
         self.job
     }
 
-    /// What holds the job open, counted; [`NO_SHARES`] if it is closed for good.
+    /// The count of what holds the job open; [`NO_SHARES`] if it is closed for
+    /// good.
     #[inline]
     pub(crate) fn shares(&self) -> u32 {
         // SAFETY: H1, the lock is held.
@@ -859,7 +877,7 @@ impl<'a> LockedJob<'a> {
         self.cold().map_or(0, |cold| cold.loose)
     }
 
-    /// Takes `child` out of the list.
+    /// Removes `child` from the list.
     ///
     /// # Safety
     /// It is linked, below this job.
@@ -879,13 +897,13 @@ impl<'a> LockedJob<'a> {
         }
     }
 
-    /// Evidence for steps of the word that are taken under the lock.
+    /// Evidence for steps on the word that are taken under the lock.
     #[inline]
     pub(crate) fn evidence(&self) -> &Locked<'a> {
         &self.locked
     }
 
-    /// Reads the parent, and what it leads to, from outside.
+    /// Reads the parent, for a thread outside the job.
     pub(crate) fn read_parent(&self) -> ParentRead<'_> {
         self.job.state.read_parent(&self.locked)
     }
@@ -923,7 +941,7 @@ impl JobRef {
 impl std::ops::Deref for JobRef {
     type Target = Header;
     fn deref(&self) -> &Header {
-        // SAFETY: we own a reference.
+        // SAFETY: this value owns a reference.
         unsafe { self.0.as_ref() }
     }
 }
@@ -936,13 +954,13 @@ impl Clone for JobRef {
 
 impl Drop for JobRef {
     fn drop(&mut self) {
-        // SAFETY: we own a reference and give it back.
+        // SAFETY: this value owns a reference and releases it.
         unsafe { Header::release(self.as_ptr()) }
     }
 }
 
-/// A `&'static Location` in four bytes: its distance from a static of ours.
-/// All locations of one program lie in its read-only data.
+/// A `&'static Location` in four bytes: its distance from a static of this
+/// crate. All locations of one program lie in its read-only data.
 #[derive(Clone, Copy)]
 pub(crate) struct Site(pub(crate) u32);
 
@@ -982,9 +1000,9 @@ impl Site {
 mod tests {
     use super::*;
 
-    /// The process that counts too many references is another one: it must
-    /// die, whatever catches panics in it. One that lived on could come round
-    /// to zero, and free what is in use.
+    /// The references are counted in another process, which must die, whatever
+    /// code catches panics in it. If it lived on, the count could wrap around
+    /// to zero, and memory in use would be freed.
     #[test]
     fn too_many_references_end_the_process() {
         const CHILD: &str = "KINFOLK_TOO_MANY_REFERENCES";
@@ -998,7 +1016,7 @@ mod tests {
                 let more = crate::base::unwind::caught(|| job.clone());
                 assert!(more.is_err());
             }
-            // It lived on: the process around it sees that it has succeeded.
+            // The process lived on: the test around it sees its success.
             return;
         }
         let this = std::env::current_exe().expect("a test has a path");
@@ -1022,8 +1040,8 @@ mod tests {
         unsafe { JobRef::adopt(crate::record::cell::create_node(&birth)) }
     }
 
-    /// Of what a job was born with, children inherit that they are timed; the steps from
-    /// the root stand beside it, and stay below it.
+    /// Children inherit that they are timed, and no other fact of birth; the steps from
+    /// the root stand above the facts, and do not overflow into them.
     #[test]
     fn facts_of_birth_are_its_own_and_its_depth_stops_below_them() {
         let asks: [fn(&Header) -> bool; 5] = [
@@ -1051,7 +1069,7 @@ mod tests {
             assert_eq!(job.is_barrier(), own < 2);
         }
         let mut deepest = node(None, BirthFacts::SERVICE.and(BirthFacts::TIMED));
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - PRIORITY - STEP };
         for _ in 0..3 {
             deepest = node(Some(&deepest), BirthFacts::NONE);
@@ -1060,8 +1078,8 @@ mod tests {
         }
     }
 
-    /// Children inherit a priority until one is given another; the lane keeps it from
-    /// the turns of one thread, and not from those below.
+    /// Children inherit a priority until one is given another; lanes of one thread do
+    /// not use a priority, but pass it on to the jobs below.
     #[test]
     fn a_priority_is_inherited_through_every_lane() {
         let born = |parent: &JobRef, lane, priority| {
@@ -1101,7 +1119,8 @@ mod tests {
         assert_eq!(normal.depth(), 5);
     }
 
-    /// The header counts so far, and its cold part goes on. The hundredth is said once.
+    /// The header counts to its limit, and the cold part goes on. The hundredth is
+    /// reported once.
     #[test]
     fn every_cancelled_that_was_told_is_counted() {
         let job = node(None, BirthFacts::NONE);
@@ -1117,7 +1136,8 @@ mod tests {
         assert!(job.has_opened_scopes() && job.was_born_told() && job.swallows());
     }
 
-    /// What scopes are told that a told body opened weighs a fortieth of its own.
+    /// A Cancelled inside a scope that a told body opened weighs a fortieth of
+    /// one of the body itself.
     #[test]
     fn what_scopes_are_told_weighs_little() {
         let job = node(None, BirthFacts::NONE);

@@ -1,5 +1,5 @@
-//! A registered hook, as the job lists it and its guard holds it. What it does is in
-//! [`engine::hook`](crate::engine::hook).
+//! A registered hook, which the job lists and the guard holds. What a hook does is
+//! in [`engine::hook`](crate::engine::hook).
 
 use std::sync::Arc;
 
@@ -9,16 +9,17 @@ use crate::base::sync::Mutex;
 use crate::base::unwind::Nested;
 use crate::record::header::JobRef;
 
-/// It may own the guard of another hook, whose callback owns the next.
+/// The callback may own the guard of another hook, whose callback owns the
+/// next.
 pub(crate) type Callback = Nested<Box<dyn FnOnce(Option<&Reason>) + Send>>;
 
 pub(crate) struct HookCell {
     pub(crate) callback: Mutex<Option<Callback>>,
     /// Also called, with no reason, when the job ends uncancelled.
     pub(crate) at_end: bool,
-    /// Called after the end alone: it is in a list of its own.
+    /// Called only after the end: such hooks have a list of their own.
     pub(crate) after_end: bool,
-    /// Where it is listed. Set under the lock of that job.
+    /// Where the hook is listed. Set under the lock of that job.
     pub(crate) place: Mutex<Option<HookPlace>>,
 }
 
@@ -26,10 +27,10 @@ pub(crate) struct HookCell {
 #[derive(Clone)]
 pub(crate) enum HookPlace {
     Job(JobRef, Key),
-    /// At the job that the list moves with.
+    /// At the job to which the whole list moves.
     Moving(Arc<HookHome>, Key),
 }
 
-/// The job at which a list of hooks is that was made in a shield: at its exit the list
-/// moves to the enclosing job as a whole, however many hooks it has.
+/// The job that has the list of hooks that began in a shield: at the shield's exit the
+/// list moves to the enclosing job as a whole, however many hooks it has.
 pub(crate) struct HookHome(pub(crate) Mutex<JobRef>);

@@ -1,5 +1,6 @@
-//! What a job is in memory: the state word, the header, the cold part, the cell.
-//! Data and the steps on it; what those mean is decided in [`engine`](crate::engine).
+//! A job in memory: the state word, the header, the cold part, the cell. These
+//! modules hold data and the steps on it; [`engine`](crate::engine) decides what they
+//! mean.
 
 pub(crate) mod alarm;
 pub(crate) mod brake;

@@ -1,5 +1,6 @@
-//! The word of a slab: the cells that were given back to it, and who has it.
-//! See [`crate::record::cell_pool`]; every race of the pool is one step on this word.
+//! The word of a slab: which of its cells were freed, and whether a thread or a list
+//! has it. See [`crate::record::cell_pool`]; every race of the pool is one step on
+//! this word.
 //!
 //! ```text
 //!          1              2
@@ -8,31 +9,33 @@
 //!    └────────► Listed     Held ◄───┘
 //! ```
 //!
-//! 1, 3: [`SlabWord::let_go`], by whoever holds it. 2: [`SlabWord::give`], by
-//! the thread that makes it worth taking again; it lists it. 4:
-//! [`SlabWord::take`], by the thread that took it off a list.
+//! 1: [`SlabWord::leave_empty`] or [`SlabWord::let_go`], 3:
+//! [`SlabWord::let_go`], by the thread that holds the slab. 2:
+//! [`SlabWord::give`], by the thread whose freed cells make the slab worth
+//! taking again; this thread lists it. 4: [`SlabWord::take`], by the thread
+//! that took the slab off a list.
 
 use crate::base::sync::{AtomicU32, Ordering::*};
 
-/// Who has a slab.
+/// Where a slab is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
     /// A thread makes cells of it.
     Held,
-    /// Nobody's: most of its cells are out.
+    /// In no list and held by no thread: most of its cells are in use.
     Out,
-    /// In one list of slabs to make cells of.
+    /// In one list of slabs that threads take.
     Listed,
 }
 
-/// Cells given back, linked from the first on; 0 is no cell.
+/// Freed cells, linked from the first on; 0 is no cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Given {
     pub(super) first: u16,
     pub(super) count: u16,
 }
 
-/// Sixteen bits for the first cell, fourteen for their count, two for whose.
+/// Sixteen bits for the first cell, fourteen for the count, two for [`Whose`].
 pub(super) struct SlabWord(AtomicU32);
 
 fn word(given: Given, whose: Whose) -> u32 {
@@ -55,15 +58,15 @@ fn whose(word: u32) -> Whose {
 }
 
 impl SlabWord {
-    /// Held, and nothing given back.
+    /// Held, and no cell freed.
     pub(super) fn new() -> SlabWord {
         SlabWord(AtomicU32::new(word(Given::default(), Whose::Held)))
     }
 
-    /// Gives cells back: `more.first` leads to one that `link` links to the
-    /// first of before. True if there are `enough` now and the slab was
-    /// nobody's: it is the caller's to list. Else the caller does not touch
-    /// it again.
+    /// Gives freed cells back: `more.first` leads to the cell that `link` links
+    /// to the first of those freed before. True if there are `enough` now and
+    /// the slab was in no list and held by no thread: the caller must list it.
+    /// Else the caller does not touch the slab again.
     #[must_use]
     pub(super) fn give(&self, more: Given, enough: u16, mut link: impl FnMut(u16)) -> bool {
         let mut now = self.0.load(Relaxed);
@@ -76,8 +79,9 @@ impl SlabWord {
             };
             let list = whose(now) == Whose::Out && after.count >= enough;
             let next = word(after, if list { Whose::Listed } else { whose(now) });
-            // Shows the links, and what was done with the cells before, to
-            // whoever takes them; sees what others showed, if we list it.
+            // Publishes the links, and what was done with the cells before, to
+            // the thread that takes them; acquires what others published, if
+            // this thread lists the slab.
             match self.0.compare_exchange_weak(now, next, AcqRel, Relaxed) {
                 Ok(_) => return list,
                 Err(seen) => now = seen,
@@ -85,15 +89,15 @@ impl SlabWord {
         }
     }
 
-    /// Takes all that was given back. For whoever holds it or has taken it off
-    /// a list; it is held from then on.
+    /// Takes all freed cells. For the thread that holds the slab or has taken
+    /// it off a list; that thread holds it from then on.
     pub(super) fn take(&self) -> Given {
         // Pairs with `give`.
         given(self.0.swap(word(Given::default(), Whose::Held), AcqRel))
     }
 
-    /// The holder has no cell left. True if it is nobody's now; false if some
-    /// were given back meanwhile, and it is still held.
+    /// The holder has no cell left. True if it holds the slab no longer; false
+    /// if cells were freed meanwhile, and it still holds the slab.
     #[must_use]
     pub(super) fn leave_empty(&self) -> bool {
         let empty = word(Given::default(), Whose::Held);
@@ -101,8 +105,8 @@ impl SlabWord {
         self.0.compare_exchange(empty, out, AcqRel, Relaxed).is_ok()
     }
 
-    /// The holder makes no more cells of it. True if there are `enough` in it:
-    /// it is the caller's to list.
+    /// The holder makes no more cells of the slab. True if there are `enough`
+    /// freed cells: the caller must list it.
     #[must_use]
     pub(super) fn let_go(&self, enough: u16) -> bool {
         let mut now = self.0.load(Relaxed);
@@ -116,9 +120,10 @@ impl SlabWord {
         }
     }
 
-    /// How many were given back.
+    /// How many cells are free.
     pub(super) fn count(&self) -> u16 {
-        // Pairs with `give`: who sees all of them may free them.
+        // Pairs with `give`: the thread that sees all of them may free the
+        // slab.
         given(self.0.load(Acquire)).count
     }
 }
@@ -130,15 +135,15 @@ mod models {
     use loom::thread;
     use std::sync::Arc;
 
-    /// A slab of cells that are linked by number, and a list of such slabs:
-    /// none or one here.
+    /// A slab of cells that are linked by number, and a list of such slabs,
+    /// which has at most one here.
     struct Model {
         word: SlabWord,
         next: Vec<Plain<u16>>,
         listed: loom::sync::Mutex<u32>,
     }
 
-    // SAFETY: a model; loom checks who touches the cells.
+    // SAFETY: a model; loom checks which thread touches the cells.
     unsafe impl Sync for Model {}
     // SAFETY: as above.
     unsafe impl Send for Model {}
@@ -163,14 +168,14 @@ mod models {
                 first: cell,
                 count: 1,
             };
-            // SAFETY: loom checks that nobody else has the cell.
+            // SAFETY: loom checks that no other thread has the cell.
             let link = |before| unsafe { self.next[cell as usize].set(before) };
             if self.word.give(more, ENOUGH, link) {
                 self.list();
             }
         }
 
-        /// The cells of what was taken.
+        /// The numbers of the cells that were taken.
         fn cells(&self, given: Given) -> Vec<u16> {
             let mut cells = Vec::new();
             let mut at = given.first;
@@ -182,7 +187,8 @@ mod models {
             cells
         }
 
-        /// Whoever holds it has none left: takes what was given, or leaves.
+        /// The holder has no cell left: takes the freed cells, or leaves the
+        /// slab.
         fn more_or_leave(&self) -> Vec<u16> {
             let given = self.word.take();
             if given.count == 0 && self.word.leave_empty() {
@@ -193,9 +199,9 @@ mod models {
         }
     }
 
-    /// A thread gives the last cells back while the holder runs out of cells:
-    /// each cell turns up once, and the slab is listed at most once, and by
-    /// then it is nobody's.
+    /// A thread frees the last cells while the holder runs out of cells: each
+    /// cell turns up once, and the slab is listed at most once, when no thread
+    /// holds it any more.
     #[test]
     fn give_vs_leave() {
         loom::model(|| {
@@ -218,8 +224,8 @@ mod models {
         });
     }
 
-    /// Two threads give to a slab that is nobody's, and one lets it go: exactly
-    /// one lists it, once there are enough.
+    /// Two threads free cells while the holder releases the slab: exactly one
+    /// lists it, once there are enough.
     #[test]
     fn give_vs_let_go() {
         loom::model(|| {

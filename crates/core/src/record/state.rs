@@ -10,17 +10,17 @@
 //!  Cancelling ───► Cancelled   Cancelling ───► Failed
 //! ```
 //!
-//! 1, 2, 4, 5: [`State::end`], once, by whoever saw the last of body and
-//! children go. 3: [`State::mark`], by `cancel` or by a walk from above.
-//! New (never polled), Completing (the body is over, children live) and
+//! 1, 2, 4, 5: [`State::end`], once, by the thread that gave up the last share
+//! of body and children. 3: [`State::mark`], by `cancel` or by a walk from
+//! above. New (never polled), Completing (the body is over, children live) and
 //! Waiting (parked) are views of Active; they are no states of their own.
 
 use std::fmt;
 
 use crate::base::sync::{AtomicU64, Locked, Ordering::*};
 
-// Three places have one meaning in the word of a task and another in that of a scope:
-// how it is polled. Which kind a job is stands in its header.
+// Three bits have one meaning in the word of a task and another in that of a scope,
+// which is polled differently. The header says of which kind a job is.
 
 /// A task is queued, or being polled, or its body is over: no wake may push it.
 ///
@@ -30,24 +30,25 @@ pub(crate) const BUSY: u64 = 1 << 0;
 /// A task was woken while BUSY.
 ///
 /// Set by: [`State::claim`], [`State::mark`], [`State::leave_guard`]. Cleared by:
-/// [`State::begin_turn`]; a turn that finds it at its end goes round again.
+/// [`State::begin_turn`]; a turn that finds it set at its end is followed by
+/// another.
 pub(crate) const NOTIFIED: u64 = 1 << 1;
 /// A task was created lazy and has not been started: BUSY, but in no queue.
 ///
 /// Set by: birth. Cleared by: [`State::start_lazy`], or by the mark. Needs: BUSY.
 pub(crate) const LAZY: u64 = 1 << 2;
 
-/// The body of a scope is over, and its share is given up. In the place of BUSY.
+/// The body of a scope is over, and its share is given up. The same bit as BUSY.
 ///
 /// Set by: [`State::leave_body`], [`State::end`]. Never cleared.
 pub(crate) const LEFT: u64 = BUSY;
 /// A scope is polled or dropped by another job than the one it belongs to, or was
-/// given up by the end of that job's body. In the place of NOTIFIED.
+/// given up by the end of that job's body. The same bit as NOTIFIED.
 ///
 /// Set by: [`State::go_away`], [`State::leave_behind`]. Cleared by: [`State::come_back`].
 pub(crate) const AWAY: u64 = NOTIFIED;
-/// The body of the job that a scope belongs to is gone while the scope is AWAY: what
-/// polls or drops it there gives it up. In the place of LAZY.
+/// The body of the job that a scope belongs to has ended while the scope is AWAY:
+/// the job that polls or drops it there gives it up. The same bit as LAZY.
 ///
 /// Set by: [`State::leave_behind`]. Never cleared. Needs: AWAY.
 pub(crate) const OWED: u64 = LAZY;
@@ -64,8 +65,9 @@ pub(crate) const ORIGIN: u64 = 1 << 4;
 ///
 /// Set by: [`State::enter_guard`]. Cleared by: [`State::leave_guard`]. Excludes: TOLD.
 pub(crate) const GUARD: u64 = 1 << 5;
-/// Shutdown's last step has come to it. The next turn of a task drops the future,
-/// idle or not; no task is attached below the job, and what else is has it too.
+/// Shutdown's last step has reached the job. The next turn of a task drops the
+/// future, idle or not; no task is attached below the job, and every other child
+/// has the bit too.
 ///
 /// Set by: [`State::drop_now`]. Never cleared.
 pub(crate) const DROP_NOW: u64 = 1 << 6;
@@ -74,8 +76,8 @@ pub(crate) const DROP_NOW: u64 = 1 << 6;
 /// Set by: [`State::defer_cancel`]. Never cleared. Excludes what only tasks have: HANDLE,
 /// WAITER, OUTPUT.
 pub(crate) const CANCEL_DEFERRED: u64 = 1 << 7;
-/// A share was taken once, by a child or a lease. Jobs without are cancelled and
-/// ended without a look at their list.
+/// A child or a lease has taken a share once. Jobs without this bit are
+/// cancelled and ended without a look at their list.
 ///
 /// Set by: [`State::will_share`]. Never cleared.
 pub(crate) const HAS_SHARES: u64 = 1 << 8;
@@ -83,12 +85,11 @@ pub(crate) const HAS_SHARES: u64 = 1 << 8;
 ///
 /// Set by: [`State::publish_nodes`]. Never cleared.
 pub(crate) const HAS_NODES: u64 = 1 << 9;
-/// Observers registered for the end once.
+/// A joiner registered for the end once.
 ///
 /// Set by: [`State::publish_joiner`]. Never cleared.
 pub(crate) const HAS_JOINERS: u64 = 1 << 10;
-/// A point inside this job has said that it is cancelled; bits 32 to 60 say
-/// when.
+/// A point inside this job has returned Cancelled; bits 32 to 60 say when.
 ///
 /// Set by: [`State::tell`]. Never cleared. Needs: CANCELLED. Excludes: GUARD.
 pub(crate) const TOLD: u64 = 1 << 11;
@@ -122,17 +123,18 @@ pub(crate) const HANDLE: u64 = 1 << 17;
 ///
 /// Set and cleared by: [`State::read_parent`].
 pub(crate) const PARENT_BEING_READ: u64 = 1 << 18;
-/// The future was dropped before it was done.
+/// The future was dropped before it completed.
 ///
 /// Set by: [`State::was_dropped`], [`State::body_over`]. Never cleared. Excludes: OUTPUT.
 pub(crate) const WAS_DROPPED: u64 = 1 << 19;
 // Bits 20 and 21 are free.
-/// Failed under a supervisor, and the handle owes the report.
+/// Failed under a supervisor, and the handle must report the failure.
 ///
 /// Set by: [`State::end`]. Cleared by: [`State::take_report`]. Needs: ENDED_FAILED.
 pub(crate) const UNREPORTED: u64 = 1 << 22;
 /// A task: an interrupt has not been delivered. An inline scope: its task may
-/// have one, ask it. Clear in a shield and in what is below it.
+/// have one, and points must look there. Clear in a shield and in the scopes
+/// inside it.
 ///
 /// Set by: [`State::interrupt`], [`State::hint_interrupt`]. Cleared by:
 /// [`State::interrupt_taken`].
@@ -146,15 +148,15 @@ pub(crate) const BODY_DONE: u64 = 1 << 24;
 ///
 /// Set by: [`State::close`]. Never cleared.
 pub(crate) const NO_NEW_CHILDREN: u64 = 1 << 25;
-/// The cell holds a value that has to be taken or dropped.
+/// The cell holds a value that must be taken or dropped.
 ///
 /// Set by: [`State::body_over`], [`State::end_alone`]. Cleared by:
 /// [`State::outcome_taken`], [`State::output_dropped`]. Only tasks. Excludes: WAS_DROPPED.
 pub(crate) const OUTPUT: u64 = 1 << 26;
 /// An inline scope: it has, or an inline scope around it in the same task has, a
-/// deadline, or a shield's budget, that would be told to a point here. Only a
-/// hint, *look at the clock*. Clear in a shield without a budget, and in tasks, which
-/// their parent's timer marks.
+/// deadline, or a shield's budget, that would be told to a point here. The bit is
+/// only a hint to read the clock. Clear in a shield without a budget, and in tasks,
+/// which their parent's timer marks.
 ///
 /// Set by: [`State::watch_clock`]. Never cleared. Excludes what only tasks have.
 pub(crate) const DEADLINE: u64 = 1 << 27;
@@ -167,28 +169,28 @@ pub(crate) const CUT_ABOVE: u64 = 1 << 28;
 /// Set by: [`State::child_cut_short`]. Never cleared. Needs: ORIGIN.
 pub(crate) const CUT_OWN: u64 = 1 << 29;
 // Bit 30 is free.
-/// Counts among the children its parent waits for: all but services and
+/// Counts among the children for which the parent waits: all but services and
 /// unstarted lazy tasks. Guarded by the parent's lock.
 ///
 /// Set by: birth, [`State::count`]. Never cleared.
 pub(crate) const COUNTED: u64 = 1 << 31;
 // Bits 61, 62 and 63 are free.
 
-/// What is kept of the time at which a job was told: bits 32 to 60.
+/// The part that is kept of the time at which a job was told: bits 32 to 60.
 const TOLD_AT: u32 = u32::MAX >> 3;
 
-/// What only tasks have.
+/// The bits that only tasks have.
 const OF_TASKS: u64 = HANDLE | WAITER | OUTPUT;
 
-/// Whose word it is, where that matters: three places mean one thing in the word of a task
-/// and another in that of any other job. The word does not say which; the steps that
-/// change those places are for one of the two, and know it.
+/// Whose word it is, where that matters: three bits mean one thing in the word of a task
+/// and another in that of any other job. The word does not say which; each step that
+/// changes these bits is for one of the two kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WordOf {
     Task,
     /// Of a scope or the root.
     Scope,
-    /// A step that is for both, and changes none of the three in a way that a rule forbids.
+    /// A step for both kinds, which changes none of the three in a way that a rule forbids.
     Either,
 }
 
@@ -215,7 +217,7 @@ const fn rule(bit: u64, needs: u64, excludes: u64) -> Rule {
     }
 }
 
-/// A rule for the words of these jobs alone.
+/// A rule for the words of jobs of this kind alone.
 const fn rule_of(of: WordOf, bit: u64, needs: u64) -> Rule {
     Rule {
         of,
@@ -225,7 +227,8 @@ const fn rule_of(of: WordOf, bit: u64, needs: u64) -> Rule {
     }
 }
 
-/// Every word keeps these from its birth on, and every step; debug builds check it.
+/// Every word keeps these rules from its birth on, and so does every step; debug
+/// builds check it.
 const RULES: [Rule; 15] = [
     rule_of(WordOf::Task, LAZY, BUSY),
     rule_of(WordOf::Scope, OWED, AWAY),
@@ -244,8 +247,8 @@ const RULES: [Rule; 15] = [
     rule(OUTPUT, 0, CANCEL_DEFERRED | DEADLINE | WAS_DROPPED),
 ];
 
-/// The first rule that a step has broken. Only of those whose bits it has changed: what
-/// was wrong before is for the step that made it so.
+/// The first rule that a step has broken. Only rules whose bits it has changed are
+/// checked: what was wrong before is reported of the step that made it so.
 fn broken(of: WordOf, before: u64, after: u64) -> Option<&'static Rule> {
     let changed = before ^ after;
     let rules = RULES.iter();
@@ -257,7 +260,8 @@ fn broken(of: WordOf, before: u64, after: u64) -> Option<&'static Rule> {
     })
 }
 
-/// After a step of the word; after its birth, `before` is zero.
+/// Checks the rules after a step on the word; after its birth, with `before`
+/// zero.
 #[inline]
 fn check(of: WordOf, before: u64, after: u64) {
     if cfg!(debug_assertions)
@@ -275,17 +279,17 @@ fn check(of: WordOf, before: u64, after: u64) {
 }
 
 /// By how much one thread's time may be ahead of another's, in milliseconds:
-/// one has looked at the clock later, or at a finer one.
+/// one has read the clock later, or a finer one.
 const LEAD: u32 = 60_000;
 
-/// The milliseconds from `at` to `now`, as a tree counts them: round and round.
-/// None of them if `at` is a little later.
+/// The milliseconds from `at` to `now` on a tree's clock, which wraps around.
+/// Zero if `at` is a little later.
 pub(crate) fn millis_between(at: u32, now: u32) -> u32 {
     let millis = now.wrapping_sub(at);
     if millis > u32::MAX - LEAD { 0 } else { millis }
 }
 
-/// One look at the state word, with questions to ask it.
+/// The word at one moment, with methods that read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot(pub(crate) u64);
 
@@ -294,19 +298,20 @@ impl Snapshot {
         self.0 & bits != 0
     }
 
-    /// Cancelled, and no guard holds it back: a point fails here.
+    /// Cancelled, and no guard is held: a point returns Cancelled.
     pub(crate) fn effective(self) -> bool {
         self.0 & (CANCELLED | GUARD) == CANCELLED
     }
 
-    /// A point here has something to look into: a mark, perhaps held back, an
-    /// interrupt, perhaps of somebody else, or a deadline, perhaps not yet due.
+    /// A point here must do more than go on: there is a mark, perhaps held
+    /// back, an interrupt, perhaps of another job, or a deadline, perhaps not
+    /// yet due.
     pub(crate) fn must_look(self) -> bool {
         self.has(CANCELLED | INTERRUPTED | DEADLINE)
     }
 
     /// Never had a child, a lease, a hook or a foreign leaf, holds no guard,
-    /// and has heard every interrupt.
+    /// and has no undelivered interrupt.
     pub(crate) fn is_alone(self) -> bool {
         !self.has(HAS_SHARES | HAS_NODES | GUARD | INTERRUPTED)
     }
@@ -315,15 +320,15 @@ impl Snapshot {
         self.has(ENDED)
     }
 
-    /// Completed, and the value is there: asked before it is taken.
+    /// Completed, and the value is there: read before the value is taken.
     #[inline]
     pub(crate) fn has_completed_value(self) -> bool {
         self.0 & (ENDED | ENDED_FAILED | ENDED_CANCELLED | OUTPUT) == ENDED | OUTPUT
     }
 
-    /// For how many milliseconds it has been told, by the clock of its tree, if
-    /// that was at most six days before `now`. None at all if whoever told it
-    /// has seen a later time than whoever asks.
+    /// For how many milliseconds the job has been told, by the clock of its
+    /// tree, if that was at most six days before `now`. Zero if the thread that
+    /// told it has seen a later time than the caller.
     pub(crate) fn told_for(self, now: u32) -> Option<u32> {
         let millis = now.wrapping_sub((self.0 >> 32) as u32) & TOLD_AT;
         let lead = millis > TOLD_AT - LEAD;
@@ -335,13 +340,13 @@ impl Snapshot {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Marked {
-    /// It was marked or over before.
+    /// The job was marked or had ended before.
     No,
     /// Marked behind a guard: the walk waits for the guard's exit.
     Deferred,
-    /// Marked; it was parked, and the caller now owns its next push.
+    /// Marked; the task was parked, and the caller now owns its next push.
     Claimed,
-    /// Marked; it is running, queued or a scope.
+    /// Marked; the job is running, queued or a scope.
     Noted,
 }
 
@@ -349,19 +354,20 @@ pub(crate) enum Marked {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
-    /// The caller must push it.
+    /// The caller must push the task.
     Push,
-    /// Somebody else has it or it is over; it will hear of the wake.
+    /// Another thread has the task, which will see the wake-up, or the task is
+    /// over.
     Leave,
 }
 
-/// What a turn that ended Pending has to do.
+/// What follows a turn that ended Pending.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ParkAnswer {
-    /// It is parked; do not touch it again.
+    /// The task is parked; the caller must not touch it again.
     Parked,
-    /// It was woken meanwhile: give it another turn.
+    /// The task was woken meanwhile: it gets another turn.
     Again,
 }
 
@@ -371,15 +377,15 @@ pub(crate) enum ParkAnswer {
 pub(crate) enum MarkFrom {
     /// The cancel enters the tree at this job.
     Here = ORIGIN,
-    /// A walk brings it from above.
+    /// A walk carries it from above.
     Above = 0,
 }
 
-/// What is left of a body that is over.
+/// What a body that is over has left.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub(crate) enum Remains {
-    /// Nothing: it has failed, was never polled, or is a scope's.
+    /// Nothing: the body has failed, was never polled, or is a scope's.
     Nothing = 0,
     /// Its value.
     Output = OUTPUT,
@@ -413,14 +419,14 @@ impl Drop for ParentRead<'_> {
 pub(crate) struct State(AtomicU64);
 
 impl State {
-    /// The word of a job that is made.
+    /// The word of a new job.
     #[inline]
     pub(crate) fn born(bits: u64, task: bool) -> Self {
         check(WordOf::task(task), 0, bits);
         State::new(bits)
     }
 
-    /// A word that no rule was asked about.
+    /// A word for which no rule is checked.
     #[inline]
     fn new(bits: u64) -> Self {
         State(AtomicU64::new(bits))
@@ -430,13 +436,13 @@ impl State {
         Snapshot(self.0.load(Acquire))
     }
 
-    /// For the fast path of points: pairs with nothing by itself. Whoever
-    /// acts on a mark seen here loads again.
+    /// For the fast path of points: this load synchronises with nothing. Code
+    /// that acts on a mark seen here loads again.
     pub(crate) fn peek(&self) -> Snapshot {
         Snapshot(self.0.load(Relaxed))
     }
 
-    /// Sets bits whatever else is there; gives the word before.
+    /// Sets bits, whatever else is set; returns the word before.
     #[inline]
     fn add(&self, bits: u64) -> Snapshot {
         let before = self.0.fetch_or(bits, AcqRel);
@@ -444,7 +450,7 @@ impl State {
         Snapshot(before)
     }
 
-    /// Clears bits whatever else is there; gives the word before.
+    /// Clears bits, whatever else is set; returns the word before.
     #[inline]
     fn remove(&self, bits: u64) -> Snapshot {
         let before = self.0.fetch_and(!bits, AcqRel);
@@ -452,7 +458,7 @@ impl State {
         Snapshot(before)
     }
 
-    /// The one compare-and-exchange loop: `f` gives the next word and an
+    /// The one compare-and-exchange loop: `f` returns the next word and an
     /// answer, or only an answer.
     #[inline]
     fn update<R>(&self, of: WordOf, mut f: impl FnMut(Snapshot) -> (Option<u64>, R)) -> R {
@@ -486,7 +492,7 @@ impl State {
         })
     }
 
-    /// The bits of waking a job whose mark takes effect now.
+    /// The bits that wake a job whose mark takes effect now.
     fn rouse(word: u64, task: bool) -> (u64, Marked) {
         if !task {
             (word, Marked::Noted)
@@ -499,15 +505,16 @@ impl State {
         }
     }
 
-    /// A wake: who gets [`Claim::Push`] owns the task until it has pushed it.
+    /// A wake-up: the thread that gets [`Claim::Push`] owns the task until it
+    /// has pushed it.
     pub(crate) fn claim(&self) -> Claim {
         self.update(WordOf::Task, |st| {
             if st.has(BUSY) {
                 if st.has(BODY_DONE) {
                     return (None, Claim::Leave);
                 }
-                // Written even if it is set already: what the waker did before
-                // must be seen by the turn that clears it.
+                // Written even if it is set already: the turn that clears it
+                // must see what the waking thread wrote before.
                 (Some(st.0 | NOTIFIED), Claim::Leave)
             } else {
                 (Some(st.0 | BUSY), Claim::Push)
@@ -537,9 +544,9 @@ impl State {
         })
     }
 
-    /// The future of a scope is about to be polled or dropped where the job it
-    /// belongs to is not the current one. False if it has been left behind: then
-    /// nothing of the job may be touched but its own cell.
+    /// The future of a scope is about to be polled or dropped where the current
+    /// job is not the one that the scope belongs to. False if the scope has been
+    /// left behind: then only its own cell may be touched.
     pub(crate) fn go_away(&self) -> bool {
         self.update(WordOf::Scope, |st| {
             if st.has(BODY_DONE | AWAY) {
@@ -550,8 +557,8 @@ impl State {
         })
     }
 
-    /// The end of such a poll. False if the body that the scope belongs to is
-    /// gone meanwhile: it stays AWAY, and the caller gives it up.
+    /// The end of such a poll. False if the body that the scope belongs to has
+    /// ended meanwhile: the scope stays AWAY, and the caller gives it up.
     pub(crate) fn come_back(&self) -> bool {
         self.update(WordOf::Scope, |st| {
             if st.has(OWED) {
@@ -562,9 +569,10 @@ impl State {
         })
     }
 
-    /// The body that an open scope belongs to is gone. The word before, if it is
-    /// the caller who gives the scope up; none if its future was dropped, or is
-    /// polled or dropped at this moment: whoever does that gives it up.
+    /// The body that an open scope belongs to has ended. Returns the word before
+    /// if the caller must give the scope up; none if its future was dropped, or
+    /// is polled or dropped at this moment: then the thread that does so gives
+    /// it up.
     pub(crate) fn leave_behind(&self) -> Option<Snapshot> {
         self.update(WordOf::Scope, |st| {
             if st.has(BODY_DONE) {
@@ -577,7 +585,7 @@ impl State {
         })
     }
 
-    /// Enters an ignore guard; false if cancelled before.
+    /// Enters an ignore guard; false if the job was cancelled before.
     pub(crate) fn enter_guard(&self) -> bool {
         self.update(WordOf::Either, |st| {
             if st.has(CANCELLED) {
@@ -605,7 +613,7 @@ impl State {
         })
     }
 
-    /// Told at `at`; true the first time.
+    /// A point returned Cancelled at `at`; true the first time.
     pub(crate) fn tell(&self, at: u32) -> bool {
         self.update(WordOf::Either, |st| {
             if st.has(TOLD) || !st.effective() {
@@ -616,7 +624,7 @@ impl State {
         })
     }
 
-    /// Asks for one Cancelled; false if the body is over.
+    /// Requests one Cancelled; false if the body is over.
     pub(crate) fn interrupt(&self) -> bool {
         self.update(WordOf::Either, |st| {
             if st.has(BODY_DONE | ENDED) {
@@ -627,10 +635,10 @@ impl State {
         })
     }
 
-    /// Arrows 1, 2, 4 and 5: gives the word as it is from now on. None if a
-    /// mark from above has come whose reason has not been kept yet.
+    /// Arrows 1, 2, 4 and 5: returns the word as it is from now on. None if a mark
+    /// from above has come whose reason has not been kept yet.
     ///
-    /// `owes_report`: its handle, if there is one, owes the report of the failure.
+    /// `owes_report`: the handle, if there is one, must report the failure.
     pub(crate) fn end(
         &self,
         failed: bool,
@@ -655,11 +663,11 @@ impl State {
         })
     }
 
-    /// The same for a body that is over and has never had a child, a lease, a
-    /// hook or a foreign leaf, holds no guard and owes no interrupt: one step,
-    /// without the lock.
-    /// None if it has, or as for [`State::end`]; and if it has ended, which the
-    /// long way does not forgive.
+    /// The same for a job whose body is over and that has never had a child, a
+    /// lease, a hook or a foreign leaf, holds no guard and has no undelivered
+    /// interrupt: one step, without the lock. None if it has one of these, or
+    /// as for [`State::end`]; and if the job has ended, for which
+    /// [`State::end`] panics.
     pub(crate) fn end_alone(&self, remains: Remains, reason_kept: bool) -> Option<Snapshot> {
         self.update(WordOf::Either, |st| {
             if !st.is_alone() || st.ended() || !reason_kept && st.has(CANCELLED) && !st.has(ORIGIN)
@@ -676,76 +684,80 @@ impl State {
         })
     }
 
-    /// A turn begins: a wake that came before it is answered by it. The word before.
+    /// A turn begins: it answers every wake-up before it. Returns the word before.
     pub(crate) fn begin_turn(&self) -> Snapshot {
         self.remove(NOTIFIED)
     }
 
-    /// The body is over, and this is left of it; of a scope: its poller is gone. The word
-    /// before.
+    /// The body is over, and has left this; for a scope: its poller is gone. Returns the
+    /// word before.
     pub(crate) fn body_over(&self, remains: Remains) -> Snapshot {
         self.add(BODY_DONE | remains as u64)
     }
 
-    /// A scope's future was dropped before it was done.
+    /// A scope's future was dropped before it completed.
     pub(crate) fn was_dropped(&self) {
         self.add(WAS_DROPPED);
     }
 
-    /// The body of a scope gives its share up: in the lock in which it does.
+    /// The body of a scope gives its share up, under the same lock.
     pub(crate) fn leave_body(&self, _: &Locked<'_>) {
         self.add(LEFT);
     }
 
-    /// Takes no new children from here on. The word before: a child that was attached
-    /// earlier shows in it.
+    /// The job takes no new children from here on. Returns the word before: a child
+    /// that was attached earlier shows in it.
     pub(crate) fn close(&self) -> Snapshot {
         self.add(NO_NEW_CHILDREN)
     }
 
-    /// A child or a lease is about to take a share, under the lock. The word before.
+    /// A child or a lease is about to take a share, under the lock. Returns the word
+    /// before.
     pub(crate) fn will_share(&self, _: &Locked<'_>) -> Snapshot {
         self.add(HAS_SHARES)
     }
 
-    /// A hook or a leaf was listed. The word before: a cancel that came earlier shows in
-    /// it, and one that comes later sees the bit.
+    /// A hook or a leaf was listed. Returns the word before: an earlier cancel shows in
+    /// it, and a later one sees the bit.
     pub(crate) fn publish_nodes(&self) -> Snapshot {
         self.add(HAS_NODES)
     }
 
-    /// A joiner is about to be listed. The word before.
+    /// A joiner is about to be listed. Returns the word before.
     pub(crate) fn publish_joiner(&self) -> Snapshot {
         self.add(HAS_JOINERS)
     }
 
-    /// Patience with it has run out.
+    /// The patience with the job has run out.
     pub(crate) fn drop_if_idle(&self) {
         self.add(DROP_IF_IDLE);
     }
 
-    /// It has got on, or was told: its next foreign await is another one.
+    /// The job has progressed, or was told: its next foreign await is another
+    /// one.
     pub(crate) fn spare(&self) {
         self.remove(DROP_IF_IDLE);
     }
 
-    /// Shutdown's last step has come to it, or to the job it is born in.
+    /// Shutdown's last step has reached the job, or the job in which it is
+    /// born.
     pub(crate) fn drop_now(&self) {
         self.add(DROP_NOW);
     }
 
-    /// The cancel that a walk brings, or that is held back around it, is held back by this
-    /// shield.
+    /// This shield holds back the cancel that a walk carries, or that is held back around
+    /// it.
     pub(crate) fn defer_cancel(&self) {
         self.add(CANCEL_DEFERRED);
     }
 
-    /// The child of a cancelled job is cancelled from birth. Its origin is there.
+    /// The child of a cancelled job is cancelled from birth. Its origin is stored
+    /// already.
     pub(crate) fn born_cancelled(&self) {
         self.add(CANCELLED);
     }
 
-    /// Points look at the clock from here on. True if they did already.
+    /// Points read the clock from here on. True if they did already.
     pub(crate) fn watch_clock(&self) -> bool {
         self.add(DEADLINE).has(DEADLINE)
     }
@@ -755,8 +767,8 @@ impl State {
         self.add(INTERRUPTED);
     }
 
-    /// The interrupt was taken by a point, or taken back; of a scope: its task is being
-    /// asked.
+    /// A point took the interrupt, or it was withdrawn; for a scope: a point is about
+    /// to look at its task.
     pub(crate) fn interrupt_taken(&self) {
         self.remove(INTERRUPTED);
     }
@@ -766,13 +778,14 @@ impl State {
         self.add(COUNTED);
     }
 
-    /// A child was cut short. Under the lock, in which no second child is that.
+    /// A child was cut short. Under the lock, so that two children do not do
+    /// this at once.
     pub(crate) fn child_cut_short(&self, by: CutBy, _: &Locked<'_>) {
         self.add(by as u64);
     }
 
-    /// Reads of `parent` and of what it leads to, from outside: until the answer is
-    /// dropped, the ender waits for the lock before it unlinks the job.
+    /// A thread outside the job reads `parent` and what it leads to: until the
+    /// answer is dropped, the ender waits for the lock before it unlinks the job.
     pub(crate) fn read_parent<'a>(&'a self, _: &'a Locked<'_>) -> ParentRead<'a> {
         ParentRead {
             seen: self.add(PARENT_BEING_READ),
@@ -780,34 +793,34 @@ impl State {
         }
     }
 
-    /// The report that is owed, once: true for the one call that sees to it.
+    /// Takes the duty to report: true for the one call that must report.
     pub(crate) fn take_report(&self) -> bool {
         self.remove(UNREPORTED).has(UNREPORTED)
     }
 
-    /// The handle has taken the outcome, the output with it.
+    /// The handle has taken the outcome, and the output with it.
     pub(crate) fn outcome_taken(&self) {
         self.remove(HANDLE | OUTPUT);
     }
 
-    /// The output, which was left by the handle, is dropped by the caller.
+    /// The caller drops the output, which the handle has left.
     pub(crate) fn output_dropped(&self) {
         self.remove(OUTPUT);
     }
 
-    /// The join slot has been filled, and is the ender's from here on. The word before: if
-    /// it shows ENDED, the slot has no ender any more.
+    /// The join slot has been filled, and belongs to the ender from here on. Returns the
+    /// word before: if it shows ENDED, no ender will read the slot.
     pub(crate) fn set_waiter(&self) -> Snapshot {
         self.add(WAITER)
     }
 
-    /// Gives up the owning handle. The word before: if it shows ENDED, the
-    /// output is the caller's.
+    /// Gives up the owning handle. Returns the word before: if it shows ENDED,
+    /// the output is the caller's.
     pub(crate) fn drop_handle(&self) -> Snapshot {
         self.remove(HANDLE)
     }
 
-    /// Removes the join slot's owner bit; the word before.
+    /// Takes the join slot back from the ender; returns the word before.
     pub(crate) fn take_waiter(&self) -> Snapshot {
         self.update(WordOf::Task, |st| {
             if st.ended() {
@@ -886,14 +899,14 @@ mod tests {
         assert_eq!(format!("{:?}", Snapshot(COUNTED)), "counted");
     }
 
-    /// The places that no bit has.
+    /// The unused bits.
     const FREE: u64 = 1 << 20 | 1 << 21 | 1 << 30 | 1 << 61 | 1 << 62 | 1 << 63;
 
-    /// Bits that no step of the word looks at.
+    /// Bits that no step on the word reads.
     const NOISE: u64 = HAS_JOINERS | DROP_IF_IDLE | PARENT_BEING_READ | FREE | DROP_NOW;
 
-    /// Takes a step from `from`, with and without other bits around, and says
-    /// what it answered, which bits it set and which it cleared.
+    /// Takes a step from `from`, with and without other bits set, and returns
+    /// its answer, the bits that it set and those that it cleared.
     fn step<R: PartialEq + fmt::Debug>(
         from: u64,
         step: impl Fn(&State) -> R,
@@ -909,7 +922,7 @@ mod tests {
         one
     }
 
-    /// What [`step`] says of a step that sets and clears these.
+    /// The result of [`step`] for a step that sets and clears these bits.
     fn did<R>(answer: R, set: u64, cleared: u64) -> (R, Snapshot, Snapshot) {
         (answer, Snapshot(set), Snapshot(cleared))
     }
@@ -1082,8 +1095,8 @@ mod tests {
         assert_eq!(interrupt(ENDED), did(false, 0, 0));
     }
 
-    /// Every way into the end, by both doors. A mark that entered elsewhere
-    /// has its reason elsewhere, and that must have been kept.
+    /// Every way to the end, by both functions. A mark that entered elsewhere
+    /// has its reason elsewhere, and that reason must have been kept.
     #[test]
     fn an_end_is_one_step_and_waits_for_the_reason() {
         const END: u64 = ENDED | BUSY | BODY_DONE;
@@ -1145,14 +1158,15 @@ mod tests {
         assert_eq!(state.load(), Snapshot(WAITER | ENDED));
     }
 
-    /// What each step sets and clears that always does so.
+    /// The bits that each unconditional step sets and clears.
     #[test]
     fn a_named_step_changes_its_own_bits() {
         let lock = crate::base::sync::ByteLock::new();
         let locked = lock.lock();
         let locked = &locked;
         let tasks = BUSY | HANDLE | CANCELLED | ORIGIN;
-        /// From, the step, what it sets, what it clears.
+        /// The word before, the step, the bits that it sets, the bits that it
+        /// clears.
         type Step<'a> = (u64, &'a dyn Fn(&State), u64, u64);
         let steps: [Step<'_>; 24] = [
             (tasks | NOTIFIED, &|st| _ = st.begin_turn(), 0, NOTIFIED),
@@ -1219,8 +1233,8 @@ mod tests {
         assert_eq!(state.load(), Snapshot(tasks));
     }
 
-    /// Of each rule: what keeps it, and a step that breaks it, by what is missing and by
-    /// what is excluded.
+    /// For each rule: a word that keeps it, and steps that break it, by a missing bit
+    /// and by an excluded one.
     #[test]
     fn a_step_that_breaks_a_rule_is_heard() {
         for rule in &RULES {
@@ -1233,14 +1247,14 @@ mod tests {
                 assert!(broken(rule.of, 0, kept | excluded).is_some());
             }
         }
-        // Not by a step that has not touched it.
+        // A step that has not touched the bit breaks no rule.
         assert!(broken(WordOf::Either, ORIGIN, ORIGIN | BUSY).is_none());
         let heard = |step: fn()| crate::base::unwind::caught(step).is_err();
         assert_eq!(
             heard(|| State::new(OUTPUT).was_dropped()),
             cfg!(debug_assertions)
         );
-        // The places with two meanings, in steps that know whose word it is.
+        // The bits with two meanings, in steps that know whose word it is.
         assert!(broken(WordOf::Task, 0, LAZY | NOTIFIED).is_some());
         assert!(broken(WordOf::Scope, 0, LAZY | NOTIFIED).is_none());
         assert!(broken(WordOf::Scope, 0, OWED | LEFT).is_some());
@@ -1260,7 +1274,7 @@ mod tests {
         assert!(!born(CANCELLED | TOLD | COUNTED, false));
     }
 
-    /// These, what they need, what that needs, and so on.
+    /// These bits, those that they need, those that these need, and so on.
     fn with_needs(of: WordOf, bits: u64) -> u64 {
         let more = RULES
             .iter()
@@ -1309,7 +1323,7 @@ mod tests {
         assert_eq!(state.mark(MarkFrom::Above, true), Marked::No);
     }
 
-    /// The word has room for six days; a tree lives longer.
+    /// The bits count to six days; a tree lives longer.
     #[test]
     fn when_it_was_told_does_not_depend_on_the_age_of_the_tree() {
         for at in [0, 7, TOLD_AT - 1, TOLD_AT, TOLD_AT + 1, u32::MAX - 9] {
@@ -1326,7 +1340,7 @@ mod tests {
                 assert_eq!(state.load().told_for(now), Some(0));
                 assert_eq!(millis_between(at, now), 0);
             }
-            // No longer taken for one that is ahead.
+            // This is too far back to count as ahead.
             let now = at.wrapping_sub(LEAD + 1);
             assert_eq!(millis_between(at, now), u32::MAX - LEAD);
             assert!(!state.load().has(FREE));

@@ -1,19 +1,20 @@
-//! What goes on beside the body of a job, as its cold part knows it. The handle to it is
-//! [`Work`](crate::kit::Work); the end of the body, and shutdown, ask it to end.
+//! Work that goes on beside the body of a job, as its cold part keeps it. The handle of
+//! such work is [`Work`](crate::kit::Work); the end of the body, and shutdown, ask it to
+//! end.
 
 use crate::base::list::{Key, List};
 use crate::base::unwind::{KeptWaker, Nested, contained};
 use crate::record::header::{Header, LockedJob};
 
-/// It may own other work, whose stop owns the next.
+/// The closure may own other work, whose stop owns the next.
 pub(crate) type StopWork = Nested<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 pub(crate) enum Piece {
-    /// Under way, and what is to be called when the body is over; none once it
-    /// was.
+    /// Under way, with the closure to call when the body is over; none once it
+    /// was called.
     UnderWay(Option<StopWork>),
-    /// And where it stands among those that are.
+    /// Finished, with its place in the list of finished work.
     Finished(Key),
 }
 
@@ -21,14 +22,14 @@ pub(crate) enum Piece {
 #[derive(Default)]
 pub(crate) struct Works {
     pub(crate) pieces: List<Piece>,
-    /// Those that are finished and not yet collected, in the order they were finished.
+    /// The finished and not yet collected pieces, in the order in which they finished.
     pub(crate) finished: List<Key>,
-    /// The waits until one is.
+    /// The waits for the next finished piece.
     pub(crate) waiters: List<KeptWaker>,
 }
 
 impl Works {
-    /// The body is over: what is to be called.
+    /// The body is over: the closures to call.
     fn close(&mut self) -> Vec<StopWork> {
         if self.pieces.is_empty() {
             return Vec::new();
@@ -42,7 +43,7 @@ impl Works {
             .collect()
     }
 
-    /// Takes one that is finished out of the list; how many are left in it.
+    /// Removes one finished piece; returns how many finished pieces are left.
     pub(crate) fn reap(&mut self) -> Option<usize> {
         if let Some(key) = self.finished.pop() {
             self.pieces.remove(key);
@@ -51,27 +52,27 @@ impl Works {
         self.pieces.is_empty().then_some(0)
     }
 
-    /// The waiter is to look again.
+    /// Takes the wakers of all waits, which look again when they are woken.
     pub(crate) fn take_waiters(&mut self) -> Vec<KeptWaker> {
         std::iter::from_fn(|| self.waiters.pop()).collect()
     }
 }
 
-/// What is to be called because the body of `h` is over; taken in the lock in
-/// which the body's share of the count goes, called outside it.
+/// The closures to call because the body of `h` is over; taken under the lock
+/// under which the body's share is given up, called outside it.
 pub(crate) fn take_stops(h: &mut LockedJob<'_>) -> Stops {
     Stops(h.cold().map_or(Vec::new(), |cold| cold.works.close()))
 }
 
-/// Shutdown has waited long enough: what goes on beside the body of `h` is asked
-/// to end.
+/// Shutdown has waited long enough: the work beside the body of `h` is asked to
+/// end.
 pub(crate) fn stop_all(h: &Header) {
     if let Some(stops) = h.if_cold(|cold, _| cold.works.close()) {
         Stops(stops).call();
     }
 }
 
-/// What is to be called.
+/// Closures to call.
 #[must_use = "call it outside the lock"]
 pub(crate) struct Stops(Vec<StopWork>);
 

@@ -1,5 +1,5 @@
-//! Attempts: child tasks whose failure goes to the handle and to nothing else. An attempt is
-//! an option of the one spawn builder; the verbs here are the short forms.
+//! Attempts: child tasks whose failure goes to the handle and nowhere else. An attempt is an
+//! option of the one spawn builder; the verbs here are the short forms.
 
 use std::panic::Location;
 
@@ -14,11 +14,11 @@ impl Scope {
     /// Spawns a child task whose failure is only what its `await` returns: the scope, its
     /// body and the other children go on.
     ///
-    /// A panic counts as a failure. Where the handle is dropped before it has given the
-    /// failure out, the failure hook gets it; an observer's [`join`](crate::Job::join) shows
-    /// the failure and takes nothing. In all else it is a task as [`spawn`](Scope::spawn)
-    /// makes it: the scope waits for it, and a cancellation of the scope reaches it. For
-    /// other spawning verbs there is [`Spawner::attempted`].
+    /// A panic counts as a failure. If the handle is dropped before it has returned the
+    /// failure, the failure hook gets it; an observer's [`join`](crate::Job::join) shows the
+    /// failure and takes nothing. Otherwise it is a task like those of
+    /// [`spawn`](Scope::spawn): the scope waits for it, and a cancellation of the scope
+    /// reaches it. For other spawning verbs there is [`Spawner::attempted`].
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -68,7 +68,7 @@ impl<L> Spawner<L> {
 /// [`Scope::attempt`].
 ///
 /// # Panics
-/// Outside every job: there is nothing to be a child of.
+/// Outside every job: there is no parent.
 #[track_caller]
 pub fn attempt<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where

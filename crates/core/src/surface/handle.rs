@@ -166,7 +166,7 @@ impl Job {
     ///
     /// # Cancellation
     /// A *point*. The outer `Err` is a cancellation of the awaiting job, never one of the
-    /// observed job, which goes on; its outcome can be asked for again.
+    /// observed job, which goes on and can be joined again.
     #[track_caller]
     pub fn join(&self) -> Join {
         Join::new(self.0.clone(), Location::caller())
@@ -274,7 +274,8 @@ impl Join {
         let Some(key) = self.listed.take() else {
             return;
         };
-        // Ended: the entry is the ender's, which counts it as woken.
+        // Ended: the entry belongs to the ender, which counts the waker as
+        // woken.
         let Some(tree) = walk::pin(&self.job) else {
             return;
         };
@@ -307,8 +308,8 @@ impl Future for Join {
         }
         std::task::ready!(this.poll_end(cx, WaitKind::Join));
         // A child that fails cancels its family before its end is visible. The
-        // question above came before both, perhaps: the family's own body is told,
-        // and gets no outcome to go on with.
+        // check above may have come before both: then the family's own body is
+        // told, and gets no outcome to go on with.
         if point::is_marked()
             && let Err(told) =
                 std::task::ready!(point::poll_point_at(cx, &mut this.yielded, this.site))
@@ -345,8 +346,9 @@ impl Join {
             {
                 return (false, Some(key), Some(std::mem::replace(kept, joiner)));
             }
-            // The ender takes the list after ENDED, under this lock; so look
-            // at the word again in it. Modelled in `waiter_add_vs_end`.
+            // The ender takes the list after ENDED, under this lock; so this
+            // thread reads the word again under it. Modelled in
+            // `waiter_add_vs_end`.
             if this.job.state.publish_joiner().ended() {
                 return (false, None, Some(joiner));
             }
@@ -379,7 +381,7 @@ impl fmt::Debug for Join {
     }
 }
 
-/// The job that waits: looked up anew whenever another job polls the wait.
+/// The job that waits: read again whenever another job polls the wait.
 #[derive(Default)]
 struct Asker {
     /// The job that polled last; its address is compared, never used.
@@ -397,16 +399,18 @@ impl Asker {
 }
 
 /// Starts a lazy target. An error if the waiter could wait for ever, because
-/// the target is itself or an ancestor.
+/// the target is the waiter itself or an ancestor.
 #[inline]
 pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Option<Error> {
     if target.state.peek().has(state::LAZY) {
         crate::surface::spawn::start_lazy(target);
     }
-    // A job that waits for itself or for an ancestor waits for ever: say so.
+    // A job that waits for itself or for an ancestor waits for ever: this is an
+    // error.
     let mut at = waiter?;
     if at.depth() > target.depth() && !target.state.peek().has(state::HAS_SHARES) {
-        // It never had a child, so it is no job's ancestor: no need to climb.
+        // The target never had a child, so it is no job's ancestor: no climb is
+        // needed.
         return None;
     }
     while at.depth() > target.depth() {

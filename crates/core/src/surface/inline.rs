@@ -1,6 +1,6 @@
 //! Inline scopes: jobs whose body is polled inside the task that opened them.
-//! One future serves scopes, timeouts, shields and branches: what to open, then
-//! the body, then waiting for the children, in one enum.
+//! One future serves scopes, timeouts, shields and branches, as an enum of its
+//! stages: the options of a scope to open, the body, the wait for the children.
 //!
 //! What the call returns is decided by [`verdict`].
 
@@ -140,17 +140,18 @@ pub(crate) struct Setup {
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What most scopes do not say.
+/// Settings that most scopes do not have.
 #[derive(Default)]
 pub(crate) struct More {
     pub(crate) options: Options,
     pub(crate) text: Option<Cow<'static, str>>,
     pub(crate) budget: Option<SectionBudget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
-    /// A branch whose future is a task: it has lost, and is opened to wait for it.
+    /// A branch whose future is a task: the branch has lost, and is opened to wait
+    /// for that task.
     pub(crate) lost: Option<Why>,
     pub(crate) local: Option<LocalValue>,
-    /// A future that is hosted below this job, and not below the one that polls it.
+    /// A future that is hosted below this job, and not below the job that polls it.
     pub(crate) below: Option<JobRef>,
 }
 
@@ -158,7 +159,7 @@ pub(crate) struct More {
 #[derive(Clone, Copy)]
 pub(crate) enum SectionBudget {
     For(Duration),
-    /// As long as the patience of the place says for clean-up.
+    /// The time for clean-up in the patience that applies here.
     Cleanup,
 }
 
@@ -178,17 +179,17 @@ impl Setup {
     }
 }
 
-/// The body's own error, to be given back if it alone is the answer.
+/// The body's own error, to be returned if it is the only failure.
 pub(crate) type Own<O> = Option<Kept<<O as Open>::Error>>;
 
-/// What the caller gets of a scope that is over.
+/// What the caller gets when a scope is over.
 pub(crate) trait Finish<O: Open> {
     type Out;
 
-    /// Body and children are over, and the node has ended.
+    /// Body and children are over, and the scope's job has ended.
     fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out;
 
-    /// There was no node, or it was left behind.
+    /// The scope had no job, or was left behind.
     fn never(error: O::Error) -> Self::Out;
 }
 
@@ -246,7 +247,7 @@ pin_project! {
                 let forced = if in_body { forced_here(&node) } else { None };
                 drop_stage(&node, this.stage, in_body);
                 if let Some(seen) = forced {
-                    // SAFETY: not ended: its future, which ends it, is here.
+                    // SAFETY: not ended: its future, which ends it, exists.
                     unsafe { node.tree() }.note_forced(seen);
                     node.state.was_dropped();
                 }
@@ -255,7 +256,8 @@ pin_project! {
                 }
                 left_open::abandon(&node, in_body, ReasonKind::ScopeDropped);
             } else if matches!(*this.stage, InlineStage::Start { .. }) {
-                // It was never opened: what it was to run goes, by itself.
+                // The scope was never opened: the drop of its body is
+                // contained.
                 contained(|| this.stage.set(InlineStage::Done));
             }
         }
@@ -271,8 +273,8 @@ impl<O: Open> Inline<O> {
         }
     }
 
-    /// A child of `parent`, which need not be the current job, in the tree
-    /// from now on. The other way round if it is refused.
+    /// Makes a scope as a child of `parent`, which need not be the current job,
+    /// and links it at once. Returns the refusal if `parent` refuses it.
     pub(crate) fn spawned(
         open: O,
         setup: Setup,
@@ -299,7 +301,8 @@ impl<O: Open> Inline<O> {
         }
     }
 
-    /// Polls it. If that leaves it open, `then` is called, as a part of the poll.
+    /// Polls the scope. If it stays open, `then` is called, as a part of the
+    /// poll.
     pub(crate) fn poll_and(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -308,7 +311,7 @@ impl<O: Open> Inline<O> {
         self.poll_as::<AsItIs>(cx, then)
     }
 
-    /// The same, with the answer as `R` makes it.
+    /// The same, with the answer that `R` makes.
     #[inline]
     pub(crate) fn poll_as<R: Finish<O>>(
         self: Pin<&mut Self>,
@@ -329,12 +332,12 @@ impl<O: Open> Inline<O> {
         let Some(held) = left_open::hold(h) else {
             return Poll::Ready(R::never(left_behind(this.stage, this.node, this.wait)));
         };
-        // The clone of a waker that is not ours may panic.
+        // The clone of a foreign waker may panic.
         let unwinds = left_open::Unwinds::new(h, held);
         // SAFETY: being polled, and not left behind: so it has not ended.
         let tree = unsafe { h.tree() };
-        // For the thread that cancels the scope or ends its last child; before we look
-        // at anything that a wake could tell us of.
+        // For the thread that cancels the scope or ends its last child. Stored before
+        // this poll reads anything that a wake-up could announce.
         // SAFETY: being polled, so linked.
         waker::keep_poller(h, cx.waker(), unsafe { h.parent() });
         if h.state.peek().has(state::DEADLINE) {
@@ -356,7 +359,8 @@ impl<O: Open> Inline<O> {
             };
             this.wait.over();
             let answer = close(node, got);
-            // Only now: were it to panic, the drop would end the node.
+            // Taken only now: if it panicked before, the drop would end the
+            // job.
             let node = this.node.take();
             let node = node.unwrap_or_else(|| unreachable!("looked at above"));
             return Poll::Ready(R::over(&node, answer, own));
@@ -381,8 +385,8 @@ impl<O: Open> Inline<O> {
         Poll::Pending
     }
 
-    /// It has lost before it was opened: it is opened all the same by the next
-    /// poll, and told. False if it is over.
+    /// The branch has lost before it was opened: the next poll opens it
+    /// nevertheless, and tells it. False if it is over.
     pub(crate) fn open_lost(self: Pin<&mut Self>, why: Why) -> bool {
         let StageProj::Start { setup, .. } = self.project().stage.project() else {
             return false;
@@ -391,7 +395,8 @@ impl<O: Open> Inline<O> {
         true
     }
 
-    /// Its job, from the first poll on; none before, and when it is over.
+    /// The scope's job, from the first poll on; none before, and when the scope
+    /// is over.
     pub(crate) fn job(&self) -> Option<&Header> {
         self.node.as_deref()
     }
@@ -415,7 +420,8 @@ impl<O: Open> Future for Inline<O> {
     }
 }
 
-/// The first poll: makes the node and the body. The error says that there is no job here.
+/// The first poll: makes the job and the body. The error says that there is no current
+/// job.
 #[inline]
 fn open_here<O: Open>(
     mut stage: Pin<&mut InlineStage<O>>,
@@ -449,8 +455,8 @@ fn open_here<O: Open>(
     Ok(())
 }
 
-/// The scope that is polled was left open by the body it belonged to, and given up: the
-/// cancellation with which that was done.
+/// The scope that is polled was left open by the body it belonged to, and given up:
+/// returns the cancellation of that.
 #[cold]
 fn left_behind<O: Open>(
     stage: Pin<&mut InlineStage<O>>,
@@ -461,7 +467,7 @@ fn left_behind<O: Open>(
     drop_left_behind(stage);
     let node = node.take();
     let reason = node.as_ref().and_then(|node| {
-        // The mark may be yet to come: one of us sets it.
+        // The mark may not be set yet: this thread or the other sets it.
         walk::cancel(node, Why::new(ReasonKind::ScopeEnded, node.site()));
         node.reason()
     });
@@ -474,23 +480,24 @@ fn left_behind<O: Open>(
     own::give_back(error, None)
 }
 
-/// Drops what is left of the scope `h`. The body goes under its own job; the value
-/// of a body that is over goes where the drop happens: that job may take no more
-/// children, and its scopes are waited for by nothing.
+/// Drops what is left of the scope `h`. An unfinished body is dropped under the
+/// scope's own job; the value of a finished one under the current job, because the
+/// scope may take no more children, and no job waits for its scopes.
 fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut InlineStage<O>>, in_body: bool) {
     let _entered = in_body.then(|| context::enter(h, Waker::noop()));
     contained(|| context::half_way(|| stage.set(InlineStage::Done)));
 }
 
 /// Drops what is left of a scope that was left behind. Its job may have ended,
-/// so that this is done under none.
+/// so no job is current during the drop.
 #[cold]
 fn drop_left_behind<O: Open>(mut stage: Pin<&mut InlineStage<O>>) {
     let _none = context::leave();
     contained(|| context::half_way(|| stage.set(InlineStage::Done)));
 }
 
-/// Makes the node and links it below the current job, or below the one that the setup names.
+/// Makes the scope's job and links it below the current job, or below the one that `setup`
+/// names.
 fn open_node(mut setup: Setup) -> Result<JobRef> {
     if let Some(below) = setup.more.as_mut().and_then(|more| more.below.take()) {
         return open_hosted(setup, &below);
@@ -535,7 +542,7 @@ fn open_hosted(setup: Setup, parent: &Header) -> Result<JobRef> {
     opened.map_err(|refusal| refused_error(&refused_job(parent, refusal, site)))
 }
 
-/// Makes the node and links it below `parent`.
+/// Makes the scope's job and links it below `parent`.
 fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
     let mut facts = BirthFacts::NONE;
     if setup.kind == JobKind::Shield {
@@ -551,7 +558,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         id: tree.next_id(&counts),
         kind: setup.kind,
         lane: match setup.kind {
-            // Its executor has no lane of ours.
+            // Its executor has no lane of this host.
             JobKind::Hosted => Lane::Pool,
             _ => parent.lane(),
         },
@@ -559,11 +566,11 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         parent: Some(parent),
         vtable: &cell::NODE,
         state: state::COUNTED,
-        // The tree's and the future's.
+        // One for the tree and one for the future.
         refs: 2,
         site: setup.site,
     });
-    // SAFETY: fresh; one reference for us.
+    // SAFETY: fresh; one reference is the caller's.
     let node = unsafe { JobRef::adopt(h) };
     set_limit(&node, tree, setup.limit);
     let begins = match setup.more {
@@ -572,7 +579,8 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
                 // SAFETY: fresh.
                 unsafe { Header::give_priority(node.as_ptr().cast_mut(), priority) };
             }
-            // SAFETY: what has a budget is opened in the job being polled: linked.
+            // SAFETY: a scope with a budget is opened in the job being polled:
+            // linked.
             unsafe { give_more(&node, tree, parent, *more) }
         }
         None => Begins::Plainly,
@@ -615,14 +623,14 @@ fn set_limit(node: &Header, tree: &Shared, limit: Moment) {
 /// How a scope begins.
 enum Begins {
     Plainly,
-    /// Cancelled, with these words.
+    /// Cancelled, with this text.
     Cancelled(Cow<'static, str>),
-    /// It is a branch that has lost.
+    /// As a branch that has lost.
     Lost(Why),
 }
 
 impl Begins {
-    /// The scope is linked: what it begins with follows.
+    /// The scope is linked: carries out how it begins.
     fn follow(self, node: &Header) {
         match self {
             Begins::Plainly => {}
@@ -638,7 +646,7 @@ impl Begins {
     }
 }
 
-/// What most scopes do not say goes to `node`, which no other thread has seen yet.
+/// Gives the rare settings to `node`, which no other thread has seen yet.
 ///
 /// # Safety
 /// `parent` is linked, if it opens a clean-up.
@@ -674,8 +682,8 @@ fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
         tree.tell_of_birth(node, Some(parent));
     }
     if node.state.load().has(state::CANCELLED) {
-        // What a told body opens is part of its clean-up. Timeouts and branches are asked
-        // for an end of their own.
+        // A scope that a told body opens is part of its clean-up. Timeouts and branches
+        // are told by a cancel of their own.
         let told = parent.state.load().has(state::TOLD);
         if node.kind() == JobKind::Scope && told {
             node.state.tell(tree.millis_now());
@@ -686,8 +694,8 @@ fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
     }
 }
 
-/// Polls the body once; what it came to, if it is over, and the error it
-/// returned, if that is a failure. The body is dropped under its own job.
+/// Polls the body once. Returns its result, if it is over, and its own error,
+/// if that is a failure. The body is dropped under its own job.
 fn poll_body<O: Open>(
     mut stage: Pin<&mut InlineStage<O>>,
     tree: &Shared,
@@ -717,7 +725,7 @@ fn poll_body<O: Open>(
                 // SAFETY: linked.
                 && let Reached::Interrupt(told) = unsafe { end::reached(h, error) }
             {
-                // The panic is the answer: the interrupt is put back.
+                // The panic is returned, so the interrupt is put back.
                 drop(on_its_way(h, &told));
             }
             discard(polled);
@@ -753,9 +761,9 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
     Got::Failed
 }
 
-/// The body is pending: is it to be dropped here? Patience with it may have
-/// run out; or a deadline of this task fired, or a branch of it lost, and
-/// nothing in here can hear: the patience of those two is zero.
+/// The body is pending. True if it must be dropped here: its patience has run
+/// out; or a deadline of this task fired, or a branch of it lost, while the
+/// body waits for no point: then the patience is zero.
 #[inline]
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
@@ -770,8 +778,8 @@ fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     }
     // SAFETY: being polled, so linked.
     if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
-        // Marked in the middle of this poll, it has been woken, and is polled
-        // once more.
+        // A mark in the middle of this poll has woken the scope, which is
+        // polled once more.
         return h.has_seen_mark();
     }
     // SAFETY: being polled.
@@ -796,7 +804,7 @@ unsafe fn marked_without_patience(h: &Header) -> bool {
     let mut at = h;
     while !std::ptr::eq(at, origin) {
         if at.is_hosted() {
-            // The scopes around it are not polled with it.
+            // The scopes around this job are not polled with it.
             return false;
         }
         // SAFETY: as above; the origin is an ancestor.
@@ -810,12 +818,12 @@ unsafe fn marked_without_patience(h: &Header) -> bool {
         .unwrap_or(false)
 }
 
-/// The body is over: its guards lapse, its share of the count goes.
+/// The body is over: its guards lapse, and its share is given up.
 fn leave_body(h: &Header) {
     guard::lapse(h);
     left_open::close_all(h);
-    // From here on it waits for its children, if there are any, and nothing
-    // polls its body that would say otherwise.
+    // From here on the scope waits for its children, if there are any. No poll
+    // of the body will change that any more.
     h.wait_for_children();
     let (last, stops) = {
         let mut locked = h.lock();
@@ -829,14 +837,14 @@ fn leave_body(h: &Header) {
     stops.call();
 }
 
-/// Body and children are over: decides, ends the node, answers the caller.
+/// Body and children are over: decides, ends the job, answers the caller.
 fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     // SAFETY: its poller ends it, below.
     let tree = unsafe { h.tree() };
     deadline::disarm(tree, h);
     cold::clear_local(h);
     if h.kind() == JobKind::Shield {
-        // SAFETY: we poll the shield.
+        // SAFETY: the caller polls the shield.
         unsafe { hook::move_to_parent(h) };
     }
     let failed = h
@@ -858,8 +866,9 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     answer
 }
 
-/// A spawned body that has begun is about to be dropped half-way. None for a hosted future:
-/// its executor drops it when it is not wanted any more, which is no force.
+/// A spawned body that has begun is about to be dropped before it completes. None for a
+/// hosted future: its executor drops it when it is no longer needed, which is no forced
+/// drop.
 fn forced_here(h: &Header) -> Option<ForcedDrop> {
     if !h.was_spawned() || h.is_hosted() || h.polls.load(Relaxed) == 0 {
         return None;

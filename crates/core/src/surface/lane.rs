@@ -72,7 +72,7 @@ impl fmt::Debug for OnMain {
 /// async fn shards() -> Result<()> {
 ///     scope(async |s| {
 ///         for lane in Pinned::all() {
-///             // Made by its worker, and never seen by another: it need not be `Send`.
+///             // Made by its worker, and never seen by another thread: it need not be `Send`.
 ///             s.on(lane).spawn_with(|| async {
 ///                 let hits = Rc::new(0);
 ///                 drop(hits);
@@ -87,12 +87,12 @@ impl fmt::Debug for OnMain {
 ///
 /// A future that is spawned here must be `Send`; see
 /// [`spawn_with`](crate::Spawner::spawn_with) and [`Pinned::here`] for one that is not. A
-/// number that the runtime has no worker for is an error: of the task that is awaited, and
-/// of `launch` one for the failure hook.
+/// number without a worker is an error: awaiting the task returns it, and for `launch` the
+/// failure hook gets it.
 ///
-/// No other thread helps out: while the worker is in a long poll, all that is pinned to it
-/// waits. With no workers the main thread has `Pinned(0)`; on tokio, whose tasks move
-/// between threads, there are no pinned lanes.
+/// No other thread helps out: while the worker is in a long poll, every task that is
+/// pinned to it waits. With no workers the main thread has `Pinned(0)`; on tokio, whose
+/// tasks move between threads, there are no pinned lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Pinned(pub usize);
 
@@ -116,7 +116,8 @@ impl Pinned {
             let job = cx.current()?;
             // SAFETY: the current job has not ended.
             let tree = unsafe { job.tree() };
-            // One thread may turn several: the lane of the job is the nearest.
+            // One thread may take the turns of several lanes: the lane of the
+            // job comes first.
             let own = match job.lane() {
                 Lane::Pinned(n) => n..n + 1,
                 _ => 0..0,
@@ -139,7 +140,7 @@ pub struct OnPinned {
 }
 
 impl OnPinned {
-    /// Returns the lane of this worker, as other threads may have it.
+    /// Returns the lane of this worker, as a value for other threads.
     pub fn lane(&self) -> Pinned {
         Pinned(usize::from(self.n))
     }
@@ -151,7 +152,7 @@ impl fmt::Debug for OnPinned {
     }
 }
 
-/// A lane as a spawn names it: there may be no such worker.
+/// A lane as a spawn names it: the worker may not exist.
 #[derive(Clone, Copy)]
 pub enum LaneNumber {
     Pool,
@@ -163,7 +164,7 @@ mod sealed {
     use super::LaneNumber;
 
     pub trait Sealed {
-        /// The future may stay where it is made, and nowhere else.
+        /// True if the future may run only on the thread where it is made.
         const STAYS: bool = false;
         fn numbered(&self) -> LaneNumber;
     }
@@ -198,8 +199,8 @@ mod sealed {
 }
 pub(crate) use sealed::Sealed;
 
-/// A lane that can carry futures of type `F`: [`Pool`], [`Main`] and [`Pinned`] carry what
-/// is `Send`, [`OnMain`] and [`OnPinned`] carry everything.
+/// A lane that can carry futures of type `F`: [`Pool`], [`Main`] and [`Pinned`] carry
+/// futures that are `Send`, [`OnMain`] and [`OnPinned`] carry all.
 #[diagnostic::on_unimplemented(
     message = "this future cannot be spawned on the lane `{Self}`",
     note = "the pool and, from elsewhere, the lanes of one thread take futures that are \

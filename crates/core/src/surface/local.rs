@@ -1,10 +1,10 @@
 //! Locals: values that belong to a part of the tree. A local is set by opening a scope with
 //! it, and is visible to everything below that scope.
 //!
-//! A value stands in the cold part of its scope's node and never changes there.
-//! A lookup climbs from the current job, by way of [waymarks](waymark): a job's parent is
-//! the one that it was spawned below, and outlives it (H3). So a lookup finds what was
-//! inherited at spawn, and a spawn does no work for locals.
+//! A value is stored in the cold part of its scope's job and never changes there. A
+//! lookup climbs from the current job, through [waymarks](waymark): a job's parent is the
+//! one below which it was spawned, and outlives it (H3). So a lookup finds the value that
+//! was inherited at spawn, and a spawn does no work for locals.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! What a scope, a task and a local task may be given alike.
+//! The options that scopes, tasks and local tasks have in common.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use crate::record::header::Header;
 pub(crate) struct Options {
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) patience: Option<Patience>,
-    /// Given before the others.
+    /// Applied before the others.
     pub(crate) priority: Option<Priority>,
-    /// Its failure goes to its handle alone.
+    /// The failure goes to the handle alone.
     pub(crate) attempt: bool,
 }
 
 impl Options {
-    /// None was chosen.
+    /// True if no option was chosen.
     pub(crate) fn is_empty(&self) -> bool {
         self.fits_in_header() && self.priority.is_none()
     }
@@ -29,7 +29,8 @@ impl Options {
         self.name.is_none() && self.patience.is_none() && !self.attempt
     }
 
-    /// They go to `job`, which no other thread has seen yet; the priority was given before.
+    /// Applies the options to `job`, which no other thread has seen yet; the priority was
+    /// applied before.
     pub(crate) fn give(self, tree: &Shared, job: &Header) {
         if self.fits_in_header() {
             return;

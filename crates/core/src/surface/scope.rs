@@ -51,7 +51,7 @@ pub struct Scope(JobRef);
 /// # }
 /// ```
 ///
-/// The body returns a [`Result`]: one without a value ends with `Ok(())`. Where that is
+/// The body returns a [`Result`]: one without a value ends with `Ok(())`. If that is
 /// missing, the compiler says only "expected `Result<_, kinfolk::Error>`, found `()`": the
 /// type is fixed here so that `Ok` and `?` in a body need no type written out.
 ///
@@ -321,8 +321,8 @@ impl ScopeBuilder {
         self
     }
 
-    /// Sets the priority of what is spawned in this scope. Its body is part of the task that
-    /// opens it, and keeps the priority of that task.
+    /// Sets the priority of the jobs spawned in this scope. Its body is part of the task
+    /// that opens it, and keeps the priority of that task.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.0.more().options.priority = Some(priority);
         self
@@ -591,21 +591,22 @@ impl Scope {
         Spawner::new(self.clone()).spawn_service(future)
     }
 
-    /// Makes a job of a future that code of others polls: the handler of a web framework,
-    /// the body of a stream, a task of another executor. From its first poll on the future is
-    /// a child of this scope, though it may borrow and is polled where its caller awaits it.
+    /// Makes a job of a future that code of others polls: the handler of a web framework, the
+    /// body of a stream, a task of another executor. From its first poll on the future is a
+    /// child of this scope, although it may borrow and is polled where its caller awaits it.
     ///
-    /// The scope waits for it, and a cancel of the scope tells it at its next point. What it
-    /// spawns is below it. Its error and its panic are the caller's, as those of a
-    /// [`scope`], and cancel no sibling.
+    /// The scope waits for the future, and a cancel of the scope tells it at its next point.
+    /// Jobs that it spawns are below it. Its error and its panic go to the caller, like
+    /// those of a [`scope`], and cancel no sibling.
     ///
-    /// The caller may drop it half-way, as a server does when its client hangs up: what it
-    /// started is cancelled then, and this scope waits for that. In a scope that takes no
-    /// more children the future is dropped unpolled, and the call returns an error of kind
-    /// [`Stopped`](ErrorKind::Stopped). A shutdown that forces gives it up, since the future
-    /// belongs to its caller: polled later, it is dropped and returns `Stopped`. Until then a
-    /// caller that neither polls nor drops it (`std::mem::forget`) holds the scope open, and
-    /// every timeout around it, as a forgotten [`Lease`] does.
+    /// The caller may drop the future before it completes, as a server does when its client
+    /// hangs up: its children are cancelled then, and this scope waits for them. In a scope
+    /// that takes no more children the future is dropped unpolled, and the call returns an
+    /// error of kind [`Stopped`](ErrorKind::Stopped). A shutdown that drops by force gives
+    /// the job up, since the future belongs to its caller: polled later, the future is
+    /// dropped and returns `Stopped`. Until then a caller that neither polls nor drops it
+    /// (`std::mem::forget`) holds the scope open, and every timeout around it, as a forgotten
+    /// [`Lease`] does.
     ///
     /// ```
     /// use kinfolk_core::{Result, Scope, spawn};
@@ -621,10 +622,10 @@ impl Scope {
     /// }
     /// ```
     ///
-    /// [`task`](Scope::task) gives it a name.
+    /// [`task`](Scope::task) names the job.
     ///
     /// # Cancellation
-    /// Opening and leaving it is *not a point*. Dropping it half-way cancels what it started.
+    /// Opening and leaving it is *not a point*. Dropping it half-way cancels its children.
     #[track_caller]
     pub fn host<F>(&self, future: F) -> Inline<Just<F>>
     where
@@ -707,7 +708,7 @@ impl Scope {
     }
 
     /// The child tasks of a closed scope end within `grace`, or are cancelled
-    /// then. Closed, it gets no new ones.
+    /// then. The closed scope gets no new ones.
     async fn drain_children(
         &self,
         grace: Duration,
@@ -737,8 +738,8 @@ impl Scope {
         Ok(drained)
     }
 
-    /// The child tasks that hold the scope open and that the current job is no
-    /// part of.
+    /// The child tasks that hold the scope open, except those that the current
+    /// job is part of.
     fn children_beside_us(&self) -> Vec<JobRef> {
         let mut children = Vec::new();
         children::children(self.header(), &mut |child| children.push(child));
@@ -798,15 +799,15 @@ impl Tree {
     }
 }
 
-/// What came within the grace of `drain`; none if that is over. A cancel or an
-/// interrupt of the caller is no end of the grace.
+/// The result within the grace of `drain`; none if the grace is over. A cancel
+/// or an interrupt of the caller does not count as the end of the grace.
 fn within_grace<T>(waited: Result<T>) -> Result<Option<T>, Cancelled> {
     match waited {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
         Err(error) => match error.cancelled() {
             Some(told) => Err(told.clone()),
-            // Outside every job, where no clock is: the error says so, with the site.
+            // Outside every job there is no clock: the error says so, with the site.
             None => panic!("{error}"),
         },
     }

@@ -33,10 +33,11 @@ use crate::surface::scope::Scope;
 use crate::surface::span::{self, Spanned};
 use crate::surface::task::Task;
 
-/// How deep `spawn_now` may nest before it is like `spawn`.
+/// How deep `spawn_now` may nest before it works like `spawn`.
 const DEEPEST_NOW: u32 = 16;
 
-/// The error of [`try_spawn`](Spawner::try_spawn): why it refused, and the future back.
+/// The error of [`try_spawn`](Spawner::try_spawn): why the scope refused, and the
+/// future.
 pub struct SpawnError<F> {
     /// The future, untouched.
     pub future: F,
@@ -118,25 +119,25 @@ pub struct Spawner<L = Pool> {
     lane: L,
 }
 
-/// Where a task is spawned, with the options of its spawner. It goes by
-/// reference, as [`Birth`] does: a copy is read in larger pieces than it was
-/// just written in, and waits for them.
+/// Where a task is spawned, with the options of its spawner. It is passed by
+/// reference, as [`Birth`] is: a copy would be read in larger parts than it was
+/// just written in (a store-forwarding stall).
 pub(crate) struct SpawnPlace<'a> {
     parent: &'a Header,
     options: Option<&'a Options>,
-    /// It is one without being asked by its options.
+    /// True if it is an attempt whatever the options say.
     attempt: bool,
 }
 
-/// What the spawn makes of the future.
+/// What to make of the future.
 struct Plan {
-    /// It has an owning handle.
+    /// The task has an owning handle.
     owned: bool,
     sort: ChildSort,
     site: &'static Location<'static>,
 }
 
-/// What sort of child a verb makes: all that the verbs differ in.
+/// What sort of child a verb makes: the verbs differ in nothing else.
 #[derive(Clone, Copy)]
 pub(crate) struct ChildSort {
     /// COUNTED, or LAZY, or neither.
@@ -154,20 +155,20 @@ impl ChildSort {
         }
     }
 
-    /// Of `spawn` and `launch`.
+    /// For `spawn` and `launch`.
     pub(crate) const ORDINARY: ChildSort =
         ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Queued);
-    /// Of `spawn_now`.
+    /// For `spawn_now`.
     pub(crate) const NOW: ChildSort = ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Now);
-    /// Of `spawn_atomic`.
+    /// For `spawn_atomic`.
     pub(crate) const ATOMIC: ChildSort =
         ChildSort::new(state::COUNTED, BirthFacts::ATOMIC, First::Queued);
-    /// Of `spawn_lazy`.
+    /// For `spawn_lazy`.
     pub(crate) const LAZY: ChildSort = ChildSort::new(state::LAZY, BirthFacts::NONE, First::Asked);
-    /// Of `spawn_service`.
+    /// For `spawn_service`.
     pub(crate) const SERVICE: ChildSort = ChildSort::new(0, BirthFacts::SERVICE, First::Queued);
-    /// The driver of a factory timer. Not `timed`: its host does not ask for the turns of
-    /// timers. Below the root a service would wait for every other job.
+    /// The driver of a factory timer. Not `timed` if its host does not count the turns of
+    /// timers. Below the root it is no service, since it would wait for every other job.
     pub(crate) const fn timer(below_root: bool, timed: bool) -> ChildSort {
         let mut sort = ChildSort::ORDINARY;
         if !below_root {
@@ -181,19 +182,19 @@ impl ChildSort {
     }
 }
 
-/// When it has its first turn.
+/// When the task has its first turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// When its host gives it one.
+    /// When its host runs it.
     Queued,
     /// Before the call that spawns it returns.
     Now,
-    /// When it is asked for: lazy.
+    /// When it is started: lazy.
     Asked,
 }
 
 impl First {
-    /// Gives it.
+    /// Gives the first turn.
     ///
     /// # Safety
     /// As for [`start`]; and the caller has a reference to `child`.
@@ -235,16 +236,16 @@ impl<L> Spawner<L> {
         self
     }
 
-    /// Sets how long the task may stay idle once it is cancelled; inherited by what it
-    /// spawns.
+    /// Sets how long the task may stay idle once it is cancelled; inherited by the
+    /// jobs it spawns.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = Some(patience);
         self
     }
 
-    /// Sets how soon the task is polled beside other tasks of the pool; inherited by what it
-    /// spawns. Without it a task has the priority of the job that it is spawned in, and a
-    /// [detached](detach) one the normal priority.
+    /// Sets how soon the task is polled beside other tasks of the pool; inherited by the
+    /// jobs it spawns. Without this option a task has the priority of the job that it is
+    /// spawned in, and a [detached](detach) one the normal priority.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = Some(priority);
         self
@@ -262,15 +263,16 @@ impl<L> Spawner<L> {
     /// handled when the task is awaited: for a failure that only its `await` returns, spawn
     /// an [attempt](Spawner::attempt). Dropping the [`Task`] cancels the task.
     ///
-    /// With the feature `tracing` it runs in the span in which this is called, as
-    /// do children of every other verb; [detached](detach) jobs inherit none.
+    /// With the feature `tracing` the task runs in the span in which this is
+    /// called, as do children of every other verb; [detached](detach) jobs
+    /// inherit none.
     ///
     /// A future that is not `Send` goes to the main lane with [`Main::here`](crate::Main::here),
     /// which the free [`spawn`] shows.
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
-    /// the future is dropped by this call and never polled. For a scope that has
-    /// ended by itself that is said on standard error, once.
+    /// the future is dropped by this call and never polled. If the scope has
+    /// ended by itself, a message on standard error says so, once.
     #[inline]
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -282,8 +284,8 @@ impl<L> Spawner<L> {
         place.spawn_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
-    /// Spawns a child task without an owning handle: it runs on whatever happens to
-    /// the [`Job`], and the scope waits for it.
+    /// Spawns a child task without an owning handle: dropping the [`Job`] does not
+    /// cancel it, and the scope waits for it.
     #[track_caller]
     pub fn launch<F>(self, future: F) -> Job
     where
@@ -294,7 +296,7 @@ impl<L> Spawner<L> {
             .launch_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
-    /// As [`spawn`](Spawner::spawn), but a refusal gives the future back.
+    /// Like [`spawn`](Spawner::spawn), but a refusal returns the future.
     #[track_caller]
     pub fn try_spawn<F>(
         self,
@@ -308,7 +310,7 @@ impl<L> Spawner<L> {
             .try_spawn_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
-    /// As [`launch`](Spawner::launch), but a refusal gives the future back.
+    /// Like [`launch`](Spawner::launch), but a refusal returns the future.
     #[track_caller]
     pub fn try_launch<F>(self, future: F) -> Result<Job, SpawnError<F>>
     where
@@ -324,7 +326,7 @@ impl<L> Spawner<L> {
         Ok(Job::new(job))
     }
 
-    /// As [`spawn_now`](Spawner::spawn_now), but a refusal gives the future back.
+    /// Like [`spawn_now`](Spawner::spawn_now), but a refusal returns the future.
     #[track_caller]
     pub fn try_spawn_now<F>(
         self,
@@ -338,8 +340,8 @@ impl<L> Spawner<L> {
             .try_spawn_on(&self.lane, future, ChildSort::NOW, Location::caller())
     }
 
-    /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
-    /// back.
+    /// Like [`spawn_atomic`](Spawner::spawn_atomic), but a refusal returns the
+    /// future.
     #[track_caller]
     pub fn try_spawn_atomic<F>(
         self,
@@ -353,7 +355,7 @@ impl<L> Spawner<L> {
             .try_spawn_on(&self.lane, future, ChildSort::ATOMIC, Location::caller())
     }
 
-    /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
+    /// Like [`spawn_lazy`](Spawner::spawn_lazy), but a refusal returns the future.
     #[track_caller]
     pub fn try_spawn_lazy<F>(
         self,
@@ -367,8 +369,8 @@ impl<L> Spawner<L> {
             .try_spawn_on(&self.lane, future, ChildSort::LAZY, Location::caller())
     }
 
-    /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
-    /// back.
+    /// Like [`spawn_service`](Spawner::spawn_service), but a refusal returns the
+    /// future.
     #[track_caller]
     pub fn try_spawn_service<F>(
         self,
@@ -382,8 +384,8 @@ impl<L> Spawner<L> {
             .try_spawn_on(&self.lane, future, ChildSort::SERVICE, Location::caller())
     }
 
-    /// Spawns a child task and polls it once, here, before returning. From outside a
-    /// job of the same lane, and when nested deeper than 16, it is [`spawn`](Spawner::spawn).
+    /// Spawns a child task and polls it once, here, before returning. Outside a job of the
+    /// same lane, and when nested deeper than 16, this works like [`spawn`](Spawner::spawn).
     #[inline]
     #[track_caller]
     pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -400,8 +402,9 @@ impl<L> Spawner<L> {
     ///
     /// Into a cancelled scope whose body goes on: the child is attached, is
     /// cancelled from birth, and is told at its first point. So a body that was
-    /// cancelled by a failing sibling can still hand over what must not be lost.
-    /// A closed scope, and a cancelled one whose body has ended, refuse it.
+    /// cancelled by a failing sibling can still hand values over that must not
+    /// be lost. A closed scope, and a cancelled one whose body has ended, refuse
+    /// the child.
     #[track_caller]
     pub fn spawn_atomic<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -413,7 +416,7 @@ impl<L> Spawner<L> {
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
-    /// [started](Task::start). Until then it holds nothing open: a scope that
+    /// [started](Task::start). Until then it holds no scope open: a scope that
     /// ends with it unstarted cancels it.
     #[track_caller]
     pub fn spawn_lazy<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -427,7 +430,8 @@ impl<L> Spawner<L> {
 
     /// Spawns a service: a task that works for its siblings. No cancel from
     /// above reaches it while they live; it is cancelled when the scope's body
-    /// and every ordinary child have ended. Its failure counts as any child's.
+    /// and every ordinary child have ended. Its failure counts like that of any
+    /// child.
     #[track_caller]
     pub fn spawn_service<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -486,7 +490,7 @@ impl<L> Spawner<L> {
 }
 
 impl<'a> SpawnPlace<'a> {
-    /// Without options.
+    /// A place without options.
     pub(crate) fn below(parent: &'a Header) -> SpawnPlace<'a> {
         SpawnPlace {
             parent,
@@ -515,8 +519,8 @@ impl<'a> SpawnPlace<'a> {
         self.spawn_on(&Pool, future, sort, site)
     }
 
-    /// Inlined, so that the handle is made where it is kept: what comes out of
-    /// a call as its parts is slow to copy as a whole.
+    /// Inlined, so that the handle is made where it is kept: copying a handle
+    /// that a call returns in parts is slow (a store-forwarding stall).
     #[inline]
     pub(crate) fn spawn_on<L, F>(
         &self,
@@ -556,7 +560,7 @@ impl<'a> SpawnPlace<'a> {
         }
     }
 
-    /// As [`spawn_on`](SpawnPlace::spawn_on), but a refusal gives the future back.
+    /// Like [`spawn_on`](SpawnPlace::spawn_on), but a refusal returns the future.
     fn try_spawn_on<L, F>(
         &self,
         lane: &L,
@@ -632,17 +636,17 @@ impl<'a> SpawnPlace<'a> {
         F: Future<Output: IntoOutcome>,
     {
         // SAFETY: the lane carries it, so it is 'static, and Send unless it
-        // stays here.
+        // stays on this thread.
         unsafe { self.put(future, plan, lane.numbered(), L::STAYS) }
     }
 
-    /// Makes the cell, links it and starts it. Long because it gives the future back wherever
-    /// it is refused.
+    /// Makes the cell, links it and starts it. Long because it returns the future from each
+    /// place where it is refused.
     ///
     /// # Safety
     /// The future and its value may be sent to any thread that runs turns of `lane`; if it
-    /// `stays`, only to the one thread of its lane, and only if the caller is on it. What the
-    /// future borrows outlives the job.
+    /// `stays`, only to the one thread of its lane, and only if the caller is on that thread.
+    /// Values that the future borrows outlive the job.
     unsafe fn put<F>(
         &self,
         future: F,
@@ -680,7 +684,7 @@ impl<'a> SpawnPlace<'a> {
                 parent: Some(parent),
                 vtable: cell::vtable_for::<Spanned<F>>(plan.owned),
                 state: state::BUSY | handle | plan.sort.state,
-                // The tree's and the handle's or observer's.
+                // One for the tree, and one for the handle or observer.
                 refs: 2,
                 site: plan.site,
             },
@@ -693,10 +697,10 @@ impl<'a> SpawnPlace<'a> {
                 // SAFETY: fresh.
                 unsafe { Header::give_priority(h.cast_mut(), priority) };
             }
-            // SAFETY: fresh, and ours.
+            // SAFETY: fresh, and the caller's.
             options.clone().give(tree, unsafe { &*h });
         }
-        // SAFETY: fresh; two references are ours.
+        // SAFETY: fresh; two references are the caller's.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
         if self.attempt {
             child.with_cold(|cold, _| cold.attempt = true);
@@ -708,15 +712,15 @@ impl<'a> SpawnPlace<'a> {
                 if tree.has_sink() {
                     tree.tell_of_birth(child, Some(parent));
                 }
-                // SAFETY: linked and BUSY from birth, so it has not ended and its first
-                // turn is ours to give (H5). The tree is pinned.
+                // SAFETY: linked and BUSY from birth, so it has not ended and this
+                // thread owns its first turn (H5). The tree is pinned.
                 unsafe { plan.sort.first.give(tree, child) };
                 Ok(job)
             }
             Err(refusal) => {
                 counts.add(Count::Refused);
                 // SAFETY: C1, no other thread has seen it; the tree's reference
-                // goes with it.
+                // is released with it.
                 let future = unsafe {
                     let future = cell::take_future::<Spanned<F>>(child);
                     Header::release(h);
@@ -756,7 +760,8 @@ fn placed(tree: &Shared, lane: LaneNumber, stays: bool) -> Result<Lane, Refusal>
     }
 }
 
-/// True if the spawn was wrong, not late: its handle then has an error.
+/// True if the spawn was wrong, not late: then awaiting its handle returns an
+/// error.
 fn is_failure(refusal: Refusal) -> bool {
     match refusal {
         Refusal::Cancelled | Refusal::Ended => false,
@@ -765,8 +770,8 @@ fn is_failure(refusal: Refusal) -> bool {
 }
 
 /// A spawn into a job that has ended by itself is a mistake that the handle alone does
-/// not show: it is said, once for each such job. One that was cancelled or closed is
-/// meant to refuse, and so is the root, which ends by shutdown.
+/// not show: it is reported, once for each such job. A job that was cancelled or
+/// closed is meant to refuse, and so is the root, which ends by shutdown.
 fn say_if_late(parent: &Header, site: &'static Location<'static>) {
     let late = {
         let mut locked = parent.lock_with_cold();
@@ -820,14 +825,14 @@ pub(crate) fn refused_job(
             | how,
         site,
     );
-    // SAFETY: one reference, ours.
+    // SAFETY: the one reference is the caller's.
     let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
     let inherited = match refusal {
         Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
         _ => None,
     };
     let kind = match refusal {
-        // Not cancelled itself: it is forced.
+        // The job is not cancelled itself: it refuses because of a forced drop.
         Refusal::Cancelled => {
             walk::pin(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
         }
@@ -852,7 +857,7 @@ pub(crate) fn refused_job(
     job
 }
 
-/// What the caller of a future gets that was refused with the handle `job`.
+/// The error for the caller of a future that was refused with the handle `job`.
 pub(crate) fn refused_error(job: &JobRef) -> Error {
     let outcome = job.if_cold(|cold, _| cold.outcome.clone()).flatten();
     let stopped = || {
@@ -881,7 +886,7 @@ where
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<F::Output> {
         // SAFETY: the maker is moved out of its Option and never pinned; the
-        // future is never moved once it is there.
+        // future, once made in place, is never moved.
         let this = unsafe { self.get_unchecked_mut() };
         if let MadeThere::Maker(maker) = this {
             let maker = maker
@@ -898,7 +903,7 @@ where
 }
 
 impl<L: Sealed> Spawner<L> {
-    /// As [`spawn`](Spawner::spawn), for hosts that promise by other means
+    /// Like [`spawn`](Spawner::spawn), for hosts that ensure by other means
     /// what the lane demands of the future.
     ///
     /// # Safety
@@ -937,8 +942,9 @@ impl<L: LaneOfOne> Spawner<L> {
         C: FnOnce() -> F + Send + 'static,
         F: Future<Output: IntoOutcome<Value: Send>> + 'static,
     {
-        // SAFETY: what crosses over is the closure, which is Send; the future
-        // is made, polled and dropped by turns of a lane that one thread turns.
+        // SAFETY: only the closure, which is Send, is sent to the other thread;
+        // the future is made, polled and dropped by turns of a lane that one
+        // thread turns.
         unsafe { self.spawn_unchecked(MadeThere::Maker(Some(make))) }
     }
 }
@@ -957,7 +963,7 @@ unsafe fn start(tree: &Shared, child: &Header) {
     unsafe { turn::start_turn(tree, child) };
 }
 
-/// Gives a new task its first turn here and now.
+/// Gives a new task its first turn on this thread, now.
 ///
 /// # Safety
 /// As for [`start`]; and the caller holds a reference to the job.
@@ -984,16 +990,16 @@ unsafe fn run_now(tree: &Shared, child: &Header) {
 /// Starts a lazy task: it counts among its parent's children from now on.
 pub(crate) fn start_lazy(h: &Header) -> bool {
     if !h.is_task() {
-        // The place of LAZY says something else of a scope.
+        // In a scope's word the bit of LAZY means something else.
         return false;
     }
-    // It may end while we look: hold its parent.
+    // The job may end meanwhile: the parent is kept.
     let parent = h.parent_from_outside();
     let mine = {
         let mut locked = parent.as_ref().map(|parent| parent.lock());
         let mine = h.state.start_lazy();
-        // LAZY is cleared once: its start is ours, so it is linked. Noticed by
-        // `case_a15_a_lazy_job_waits_for_its_start`.
+        // LAZY is cleared once: this thread starts the task, so it is linked.
+        // Noticed by `case_a15_a_lazy_job_waits_for_its_start`.
         if mine && let Some(parent) = &mut locked {
             let shares = parent.shares();
             if shares <= MOST_SHARES
@@ -1007,7 +1013,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
         mine
     };
     if mine {
-        // SAFETY: its start is ours (H5).
+        // SAFETY: this thread starts it (H5).
         unsafe { turn::push_claimed(h) };
     }
     mine
@@ -1017,8 +1023,8 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 /// failure is handled when the task is awaited: for a failure that only its `await` returns,
 /// there is [`attempt`](crate::attempt). See [`Spawner::spawn`].
 ///
-/// The future must be `Send`, for any worker may poll it. One that is not can stay on
-/// the main thread, if it is made there:
+/// The future must be `Send`, for any worker may poll it. A future that is not `Send`
+/// can stay on the main thread, if it is made there:
 ///
 /// ```
 /// # mod kinfolk { pub use kinfolk_core::*; }
@@ -1063,9 +1069,9 @@ where
     })
 }
 
-/// Launches a job below the root: never waited for by the current job, never
-/// failing it, inheriting nothing of it. It is cancelled and waited for at
-/// shutdown; its failure goes to the failure hook.
+/// Launches a job below the root. The current job neither waits for it nor
+/// fails with it, and passes nothing on to it. At shutdown the job is cancelled
+/// and waited for; its failure goes to the failure hook.
 ///
 /// # Panics
 /// Outside any job: there is no root.

@@ -1,5 +1,5 @@
-//! Stopping what belongs to a job, and hearing of the end of another: the children of a job
-//! without the job, a task and its outcome, a callback for an end.
+//! Stopping the children of a job without the job, stopping a task and waiting for its
+//! outcome, and callbacks for the end of a job.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -14,13 +14,15 @@ use crate::surface::scope::Scope;
 use crate::surface::task::{Task, TaskOutcome};
 
 impl Scope {
-    /// Cancels every child task of the scope, and every future that it [hosts](Scope::host),
-    /// and leaves the scope and its body alone: it takes new children at once. Services are passed over, since they serve the children
-    /// that come next. Returns how many children this call moved.
+    /// Cancels every child task of the scope, and every future that it [hosts](Scope::host), and
+    /// leaves the scope and its body alone: the scope takes new children at once. Services are
+    /// passed by, since they serve the children that come next. Returns how many children this call
+    /// cancelled.
     ///
-    /// It cancels the children that are there when it is called, each with the jobs below it;
-    /// a task that calls it and is itself such a child is cancelled too. Scopes that the body
-    /// has opened are part of the body, and are left alone with what was spawned in them.
+    /// Only children that exist when this is called are cancelled, each with the jobs below
+    /// it; a task that calls it and is itself such a child is cancelled too. Scopes that the
+    /// body has opened are part of the body, and are left alone with the tasks spawned in
+    /// them.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -54,14 +56,15 @@ impl Job {
     /// Calls `f` once, with how the job ended, when it and everything below it has ended; at
     /// once, on the calling thread, if it has ended already.
     ///
-    /// Any job may ask this of any other. Callbacks run in the order in which they were
-    /// registered, on the thread that ends the job, which is one of the job's lane, outside
-    /// every job and every lock; the end of the parent waits for them, so they may only
-    /// schedule: set a flag, send a message, wake a task. A failure that `f` is shown is not taken
-    /// by it. A panic in `f` fails no job: the failure hook gets it.
+    /// Any job may register a callback at any other. Callbacks run in the order in which they were
+    /// registered, on the thread that ends the job, which is one of the job's lane, outside every
+    /// job and every lock; the end of the parent waits for them, so they may only schedule: set a
+    /// flag, send a message, wake a task. A failure that `f` sees still counts as not taken. A
+    /// panic in `f` fails no job: the failure hook gets it.
     ///
-    /// Dropping the guard takes the callback away; [`keep`](HookGuard::keep) leaves it. For
-    /// the cancel, which comes before the end, there is [`on_cancel`](crate::on_cancel).
+    /// Dropping the guard removes the callback; [`keep`](HookGuard::keep) leaves it
+    /// registered. For the cancel, which comes before the end, there is
+    /// [`on_cancel`](crate::on_cancel).
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -105,8 +108,8 @@ fn cancel_children(h: &Header, why: Cow<'static, str>, site: &'static Location<'
 }
 
 impl<T> Task<T> {
-    /// Cancels the task, at once, and returns a future that waits for its end and gives its
-    /// outcome: a late value and a failure of its clean-up are not lost.
+    /// Cancels the task, at once, and returns a future that waits for its end and returns
+    /// its outcome: a late value and a failure of its clean-up are not lost.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -122,8 +125,8 @@ impl<T> Task<T> {
     /// ```
     ///
     /// # Cancellation
-    /// *Not a point*; as [`outcome`](Task::outcome). The outer `Err` is only ever the waiter's
-    /// own.
+    /// *Not a point*; as [`outcome`](Task::outcome). The outer `Err` is always the waiter's
+    /// own cancellation.
     #[track_caller]
     pub fn stop(self, why: impl Into<Cow<'static, str>>) -> TaskOutcome<T> {
         self.cancel(why);

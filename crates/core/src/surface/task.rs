@@ -37,10 +37,10 @@ use crate::surface::handle::{self, Job, Join};
 /// awaited: for a failure that only its `await` returns, there is
 /// [`attempt`](crate::Scope::attempt).
 ///
-/// Dropping it cancels the task; its parent still waits for it. To let it go
-/// on, use [`into_job`](Task::into_job). The value of an ended task of the main lane
-/// is dropped on the main thread, also if the handle is dropped on another one; only
-/// once the runtime has shut down it goes where the handle does.
+/// Dropping the handle cancels the task; its parent still waits for it. To let the
+/// task go on, use [`into_job`](Task::into_job). The value of an ended task of the
+/// main lane is dropped on the main thread, also if the handle is dropped on another
+/// one; only after the runtime has shut down it is dropped with the handle.
 ///
 /// # Cancellation
 /// Awaiting a task is *not a point*: it never fails at entry. When the job that awaits is
@@ -56,16 +56,16 @@ use crate::surface::handle::{self, Job, Join};
 /// it, the await does not notice.
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
-    /// Taken out by the drop: there is nothing left to drop then.
+    /// The drop takes it out, and leaves nothing to drop.
     waiting: ManuallyDrop<Option<TaskWait>>,
     value: PhantomData<*const T>,
 }
 
-// SAFETY: the handle gives the value away, so it goes only where the value may
-// go. A task whose value is not Send was spawned on the main lane, on the
-// thread where its handle was made.
+// SAFETY: the handle returns the value, so it may be sent only where the value
+// may be sent. A task whose value is not Send was spawned on a lane of one
+// thread, on the thread where its handle was made.
 unsafe impl<T: Send> Send for Task<T> {}
-// SAFETY: nothing can be done with the value through a shared handle.
+// SAFETY: a shared handle gives no access to the value.
 unsafe impl<T: Send> Sync for Task<T> {}
 
 impl<T> Unpin for Task<T> {}
@@ -74,35 +74,36 @@ impl<T> Unpin for Task<T> {}
 struct TaskWait {
     job: JobRef,
     wait: Wait,
-    /// In a box, since it is rare.
+    /// In a box, since few waits need it.
     more: Option<Box<TaskExtras>>,
 }
 
-/// What most waits have none of.
+/// Fields that most waits do not need.
 #[derive(Default)]
 struct TaskExtras {
     /// The interrupt of the waiter that was passed on to the task.
     forwarded: Option<Box<Forwarded>>,
     loser: LoserWait,
-    /// What the waiter, which is told again and again, waits for.
+    /// What the waiter, which is told again and again, waits for before it
+    /// fails.
     yielded: Option<Yielded>,
 }
 
 /// The wait of a branch that has lost and whose future is the handle of a task: a
-/// leaf of the job around the branch. So what that job is told is noticed here,
-/// though the branch, which is cancelled already, hears of nothing any more.
+/// leaf of the job around the branch. So this wait notices when that job is told,
+/// although the branch, which is cancelled already, is not told again.
 #[derive(Default)]
 pub(crate) struct LoserWait(Option<Wait>);
 
 impl LoserWait {
-    /// True if `waiter`, which has lost, goes on waiting. Not if the job around it
-    /// is cancelled, or has an interrupt to hear.
+    /// True if `waiter`, which has lost, goes on waiting: unless the job around it
+    /// is cancelled, or has an interrupt that a point here would take.
     #[cold]
     pub(crate) fn goes_on(&mut self, waiter: &Header, cx: &Context<'_>) -> bool {
         let Some(around) = waiter.parent_from_outside() else {
             return false;
         };
-        // Listed before the look: what comes after the look wakes the leaf.
+        // Listed before the check: a cancel after the check wakes the leaf.
         let wait = self.0.get_or_insert_with(Wait::new);
         wait.list(around.clone(), cx.waker());
         let stays = !around.state.load().effective() && !interrupts::pending(&around);
@@ -206,7 +207,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// The handle as one of another type, whose value is never asked for.
+    /// The handle with another type of value, which is never taken.
     fn relabelled<U>(mut self) -> Task<U> {
         Task {
             waiting: ManuallyDrop::new(self.waiting.take()),
@@ -227,8 +228,8 @@ impl<T> Task<T> {
         Job::new(job)
     }
 
-    /// The value, if the task has completed and its end has nothing else to report: the
-    /// frequent case, which moves nothing but the value.
+    /// The value, if the task has completed and its end has nothing else to report.
+    /// This is the frequent case, and moves only the value.
     #[inline(always)]
     fn take_completed(&mut self) -> Option<T> {
         let waiting = self.waiting.as_mut()?;
@@ -237,26 +238,28 @@ impl<T> Task<T> {
         if !st.has_completed_value() || waiting.more.is_some() {
             return None;
         }
-        // Before the value is out: it may drop a waker, and that may panic.
+        // Before the value is taken out: this may drop a waker, and that may
+        // panic.
         waiting.wait.over();
-        // SAFETY: C2; completed with OUTPUT, our HANDLE bit set, and taken once.
-        // Noticed by `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield`.
+        // SAFETY: C2; completed with OUTPUT, this handle's HANDLE bit set, and
+        // taken once. Noticed by
+        // `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield`.
         let value = unsafe { cell::take_output::<T>(h) };
         if !h.is_last_reference() {
-            // Others may still look.
+            // Observers may still read the job.
             h.state.outcome_taken();
         }
         let job = waiting.job.as_ptr();
-        // The wait is over and nothing was passed on: the reference is all that
-        // there is to drop. In place: a copy would be read in larger pieces
-        // than it was written.
+        // The wait is over and no interrupt was passed on: the reference is all
+        // that must be dropped. It is dropped in place: a copy would be read in
+        // larger parts than it was written in (a store-forwarding stall).
         self.waiting = ManuallyDrop::new(None);
         // SAFETY: the reference of the handle, which has just forgotten it (H6).
         unsafe { Header::release(job) };
         Some(value)
     }
 
-    /// The outcome, and whose it was.
+    /// The outcome, and the job of the task.
     fn take(&mut self) -> (Outcome<T>, JobRef) {
         let mut waiting = self
             .waiting
@@ -265,14 +268,14 @@ impl<T> Task<T> {
         waiting.wait.over();
         let h: &Header = &waiting.job;
         let st = h.state.load();
-        // SAFETY: C2; OUTPUT is asked for, our HANDLE bit is set, and it is taken
-        // once. Noticed by `cancel_vs_completion`.
+        // SAFETY: C2; OUTPUT is checked, this handle's HANDLE bit is set, and it
+        // is taken once. Noticed by `cancel_vs_completion`.
         let value = st
             .has(state::OUTPUT)
             .then(|| unsafe { cell::take_output::<T>(h) });
         end::outcome_taken(h);
         if !h.is_last_reference() {
-            // Others may still look.
+            // Observers may still read the job.
             h.state.outcome_taken();
         }
         let outcome = if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
@@ -304,8 +307,8 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
 }
 
 impl TaskWait {
-    /// Registers for the end, or finds that there is nothing to wait for.
-    /// `site` is where it is waited for.
+    /// Registers for the end, or finds that the task has ended. `site` is the
+    /// place of the await.
     fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<PolledTask> {
         let st = self.job.state.load();
         if st.ended() {
@@ -314,7 +317,8 @@ impl TaskWait {
         }
         context::with(|here| {
             let waiter = here.current();
-            // Asked once by each job that waits: the one that counts it has.
+            // Checked once for each job that waits: not if that job has counted
+            // this wait.
             if !waiter.is_some_and(|waiter| self.wait.is_counted_by(waiter)) {
                 if let Some(error) = handle::ask(&self.job, waiter, site) {
                     self.wait.over();
@@ -344,15 +348,15 @@ impl TaskWait {
         })
     }
 
-    /// What the waiter is told goes on to the target.
+    /// Passes a cancel or an interrupt of the waiter on to the target.
     #[cold]
     fn heed(&mut self, site: Site, cx: &Context<'_>) -> Option<Cancelled> {
         let waiter = context::current()?;
         let st = waiter.state.load();
         if st.effective() {
             if waits_as_loser(&waiter, st) {
-                // First, so that one that has not been heard is seen to be pending.
-                // One that was heard may still come back.
+                // First, so that a request that was not heard is pending again. A
+                // request that was heard may still come back.
                 if self.forwarded().is_some_and(Forwarded::has_come_back) {
                     self.give_up();
                 }
@@ -370,22 +374,22 @@ impl TaskWait {
         None
     }
 
-    /// Fills the join slot, anew if it was `registered`; false if the task has
+    /// Fills the join slot, again if it was `registered`; false if the task has
     /// ended meanwhile. Modelled in `waiter_add_vs_end`.
     #[inline]
     fn register(&self, waiter: Option<&Header>, cx: &mut Context<'_>, registered: bool) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
-        // Held over the step, so that the waker that is registered is counted even if
-        // the task ends right after it.
+        // Held during the step, so that the registered waker is counted even if the
+        // task ends right after it.
         let Some(tree) = walk::pin_from(waiter, h) else {
             return false;
         };
         let bare = waiter
             .filter(|waiter| h.is_child_of(waiter))
             .and_then(|parent| waker::bare(cx.waker(), parent));
-        // Before the slot is ours: the clone may panic, and then this wait stays
-        // as it is.
+        // Before the slot is taken: the clone may panic, and then this wait
+        // stays as it is.
         let new = bare.unwrap_or_else(|| cx.waker().clone());
         if registered {
             // The slot belongs to the ender while WAITER is set: take it back.
@@ -394,7 +398,7 @@ impl TaskWait {
                 return false;
             }
         }
-        // SAFETY: WAITER is clear, so the slot is the handle's: ours. Noticed by
+        // SAFETY: WAITER is clear, so the slot is the handle's. Noticed by
         // `waiter_add_vs_end`.
         let old = unsafe {
             slot.with_mut(|kept| match kept {
@@ -406,7 +410,8 @@ impl TaskWait {
         cell::set_waiting_job(h, waiter.map(|waiter| waiter.id));
         if h.state.set_waiter().ended() {
             if registered {
-                // It ended while the slot was ours: nothing has woken this wait.
+                // The task ended while the slot was the handle's: the ender has
+                // not woken this wait.
                 tree.counters.add(Count::WaiterRemoved);
             }
             return false;
@@ -430,9 +435,9 @@ impl TaskWait {
         self.more.as_mut()?.forwarded.take()
     }
 
-    /// True if the task ended without a value and its waiter, which is cancelled and was
-    /// told before, is to wait until it is told once more: a loop that goes on to spawn
-    /// and a task that awaits refused ones starves no other.
+    /// True if the task ended without a value, and its waiter, which is cancelled and
+    /// was told before, must wait before it is told again: so a loop that goes on to
+    /// spawn, and to await tasks that were refused, starves no other task.
     fn waits_before_failing(&mut self, cx: &mut Context<'_>) -> bool {
         let st = self.job.state.load();
         if !st.has(state::ENDED_CANCELLED) || st.has(state::OUTPUT) {
@@ -450,14 +455,15 @@ impl TaskWait {
     }
 
     /// The wait is over: an interrupt that was passed on and not delivered, or that the
-    /// task returned, is for the next point of the job that passed it on.
+    /// task returned, is for the next point of the task that passed it on.
     fn give_up(&mut self) {
         if let Some(forwarded) = self.take_forwarded() {
             forwarded.give_up();
         }
     }
 
-    /// The handle may have been moved: a job that awaited it before does so no more.
+    /// The handle may have been moved: the job that awaited the task before does not
+    /// wait any more.
     fn give_back_what_is_not_ours(&mut self) {
         if self.forwarded().is_some_and(|f| !f.is_by_current())
             && let Some(forwarded) = self.take_forwarded()
@@ -475,15 +481,15 @@ impl TaskWait {
             .filter(Forwarded::has_come_back)
     }
 
-    /// Gives up HANDLE without cancelling. A value that will not be taken is dropped, and
-    /// a failure that will not be returned is reported.
+    /// Gives up HANDLE without cancelling. A value that is not taken is dropped, and a
+    /// failure that is not returned is reported.
     fn let_go(self) {
         let h: &Header = &self.job;
         if h.state.load().has(state::WAITER)
             && let Some(tree) = walk::pin(h)
             && !h.state.take_waiter().ended()
         {
-            // SAFETY: WAITER is clear: the slot is ours. Noticed by
+            // SAFETY: WAITER is clear: the slot is the handle's. Noticed by
             // `waiter_add_vs_end`.
             let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
             waker::let_go(waker);
@@ -493,8 +499,8 @@ impl TaskWait {
         if st.ended() {
             if st.has(state::OUTPUT) {
                 h.state.output_dropped();
-                // SAFETY: C2; ended while HANDLE was set, so it is ours. Noticed
-                // by `handle_drop_vs_end`.
+                // SAFETY: C2; ended while HANDLE was set, so the output is the
+                // handle's. Noticed by `handle_drop_vs_end`.
                 unsafe { untaken::drop_output(h) };
             }
             end::report_owed(h);
@@ -502,15 +508,15 @@ impl TaskWait {
     }
 }
 
-/// True if `waiter` is a branch that has lost, and its future is the handle by
-/// which it waits.
+/// True if `waiter` is a branch that has lost, and whose future is the handle
+/// of the task it waits for.
 pub(crate) fn waits_as_loser(waiter: &Header, st: state::Snapshot) -> bool {
     st.has(state::ORIGIN)
         && waiter.kind() == JobKind::Branch
         && waiter.if_cold(|cold, _| cold.waits_for_task) == Some(true)
 }
 
-/// The waiter is cancelled: so is the target.
+/// The waiter is cancelled: cancels the target.
 pub(crate) fn cancel_awaited(target: &Header, site: Site) {
     if target.state.load().has(state::CANCELLED) {
         return;
@@ -520,12 +526,12 @@ pub(crate) fn cancel_awaited(target: &Header, site: Site) {
     walk::cancel(target, why);
 }
 
-/// The waiter is cancelled: so is the target. One that is not below the
-/// waiter is left to its own family.
+/// The waiter is cancelled: cancels the target. If the target is not below the
+/// waiter, the await ends at once.
 pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Option<Cancelled> {
     cancel_awaited(target, site);
-    // It may have ended meanwhile, and nothing tells whose it was: then
-    // its value is the result.
+    // The target may have ended meanwhile, and an ended job does not show its
+    // parent: then its value is the result.
     if is_below(target, waiter) || target.state.load().ended() {
         None
     } else {
@@ -533,7 +539,7 @@ pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Optio
     }
 }
 
-/// True if `h` is below `above`, or it.
+/// True if `h` is `above`, or below it.
 fn is_below(h: &Header, above: &Header) -> bool {
     let mut at = JobRef::from_header(h);
     while at.depth() > above.depth() {
@@ -548,8 +554,8 @@ fn is_below(h: &Header, above: &Header) -> bool {
 impl<T> Future for Task<T> {
     type Output = Result<T>;
 
-    // Always, as with `or_cancel`: a result that comes out of a call is written
-    // in two pieces and read back in one.
+    // Always, as in `or_cancel`: a result of a call is written in two parts and
+    // read back as one (a store-forwarding stall).
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         match self.take_completed() {
@@ -598,7 +604,7 @@ fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T
         Outcome::Cancelled { reason, late } => {
             discard(late);
             match context::current() {
-                // The waiter is cancelled too: it is told so.
+                // The waiter is cancelled too, and is told.
                 Some(waiter) if cancelled => Err(point::tell(&waiter, Some(job.site())).into()),
                 _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
             }
@@ -607,7 +613,7 @@ fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T
 }
 
 /// An interrupt that was passed on has come back with the outcome. It is
-/// delivered here; or at the next point, if there is something else to return.
+/// delivered here, or, if there is another error to return, at the next point.
 #[cold]
 fn interrupted_with<T>(
     job: &Header,
@@ -624,7 +630,8 @@ fn interrupted_with<T>(
         Outcome::Cancelled { reason, late: None } => {
             let waiter = context::current();
             match &waiter {
-                // It is told of the cancel; the interrupt is for its task.
+                // The waiter is told of the cancel; the interrupt stays for its
+                // task.
                 Some(waiter) if cancelled => Err(point::tell(waiter, Some(job.site())).into()),
                 _ => {
                     let told = waiter.as_ref().and_then(|waiter| back.deliver(waiter));
@@ -646,7 +653,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// The handle goes without having given its outcome.
+/// The handle is dropped without having returned its outcome.
 #[inline(never)]
 fn abandon(waiting: &mut Option<TaskWait>) {
     if let Some(mut waiting) = waiting.take() {
@@ -671,14 +678,15 @@ impl<T> fmt::Debug for Task<T> {
 /// The future of [`Task::outcome`].
 pub type TaskOutcome<T> = OutcomeOf<Outcome<T>>;
 
-/// The future of [`Task::outcome`], by what it yields: `O` is an [`Outcome`]. The combinators
+/// The future of [`Task::outcome`], by its output: `O` is an [`Outcome`]. The combinators
 /// recognise a branch that is a task by this type.
 #[must_use = "dropping it cancels the task"]
 pub struct OutcomeOf<O> {
-    /// The handle of a `Task<T>`, where `O` is an `Outcome<T>`. It goes only where such
-    /// an outcome may go, and is a `Task<T>` again before its value is taken.
+    /// The handle of a `Task<T>`, where `O` is an `Outcome<T>`. It may be sent only
+    /// where such an outcome may be sent, and becomes a `Task<T>` again before its
+    /// value is taken.
     task: Task<O>,
-    /// Where it is awaited.
+    /// The place of the await.
     site: Site,
 }
 
@@ -688,8 +696,8 @@ impl<T> OutcomeOf<Outcome<T>> {
         self.task.job()
     }
 
-    /// Ready when the task has ended. Takes nothing: the outcome, and what is
-    /// owed for it, stay with this handle. For a wait that is of no job's.
+    /// Ready when the task has ended. Takes nothing: the outcome, and the duty
+    /// to report it, stay with this handle. For a wait that belongs to no job.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let site = self.site;
         let waiting = self

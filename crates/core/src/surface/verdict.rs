@@ -1,5 +1,6 @@
-//! What the call of a scope, timeout or shield returns. Decided here, once, when
-//! the body and every child are over. The tables are in `docs/semantics.md`.
+//! The verdict: what the call of a scope, timeout or shield returns. It is
+//! decided here, once, when the body and every child are over. The tables are in
+//! `docs/semantics.md`.
 
 use crate::base::error::{Cancelled, Error, Result};
 use crate::base::reason::{Reason, ReasonKind};
@@ -19,12 +20,13 @@ use crate::record::state;
 /// How the body ended, for the verdict.
 pub(crate) enum Got<T> {
     Value(T),
-    /// It returned the cancellation that had reached it, or was dropped idle.
+    /// It returned the cancellation that had reached the job, or was dropped
+    /// idle.
     Cancelled,
-    /// It returned an interrupt of its task, which is put back if something else
-    /// is the answer. In a box, since it is rare.
+    /// It returned an interrupt of its task, which is put back if the call
+    /// returns something else. In a box, since this is rare.
     Interrupted(Box<OnItsWay>),
-    /// Its failure is recorded at the node.
+    /// Its failure is recorded in the scope's job.
     Failed,
 }
 
@@ -39,7 +41,7 @@ impl<T> Got<T> {
     }
 }
 
-/// [`Got`], without what is in it: the row of the table.
+/// [`Got`] without its contents: the row of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
     Value,
@@ -52,30 +54,30 @@ enum Body {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failed {
     Nothing,
-    /// Something that TimedOut gives way to.
+    /// A failure that takes precedence over TimedOut.
     First,
-    /// Children, after the scope's own deadline had fired. TimedOut does not give way to
-    /// them, but any other cancellation does.
+    /// Failures of children after the scope's own deadline had fired. TimedOut takes
+    /// precedence over them, but no other cancellation does.
     Late,
 }
 
-/// What the answer depends on, looked at once: the columns of the table.
+/// The facts on which the answer depends, read once: the columns of the table.
 struct VerdictFacts {
     failed: Failed,
     /// The job that polls the scope; none outside every job.
     poller: Option<JobRef>,
-    /// That is the job that the scope belongs to.
+    /// The poller is the job that the scope belongs to.
     at_home: bool,
-    /// The poller is cancelled, and no shield keeps that from the scope.
+    /// The poller is cancelled, and no shield keeps that cancel from the scope.
     enclosing: bool,
-    /// An interrupt may be pending for the poller, and is heard in the place of the scope's
-    /// own cancellation.
+    /// An interrupt may be pending for the poller, and then replaces the scope's own
+    /// cancellation.
     interrupted: bool,
     /// Why the scope is cancelled, if the cancel entered there.
     own: Option<Reason>,
-    /// That is its own deadline.
+    /// That reason is the scope's own deadline.
     deadline: bool,
-    /// It was left open by the body around it.
+    /// The scope was left open by the body around it.
     left_open: bool,
     /// A child was cut short by a cancellation from above.
     cut_above: bool,
@@ -94,13 +96,13 @@ impl VerdictFacts {
             (_, false) if deadline => Failed::Late,
             _ => Failed::First,
         };
-        // The job that polls the scope is told, and only if it is cancelled itself: a
-        // scope may be polled by another job than the one it belongs to.
+        // Only the job that polls the scope is told here, and only if it is cancelled
+        // itself: it may be another job than the one to which the scope belongs.
         let poller = context::current();
         let at_home = poller.as_ref().is_some_and(|poller| h.is_child_of(poller));
         let polled = poller.as_ref().map(|poller| poller.state.load());
-        // A branch that has lost is not asked: no call hears its answer, so that an interrupt
-        // it took would be lost.
+        // A branch that has lost takes no interrupt: its answer reaches no call, and the
+        // interrupt would be lost.
         let hears = !h.was_spawned() && kind != Some(ReasonKind::RaceLost);
         VerdictFacts {
             failed,
@@ -118,7 +120,8 @@ impl VerdictFacts {
         }
     }
 
-    /// True if something else than the scope's own cancellation would be the answer.
+    /// True if the call would return something else than the scope's own
+    /// cancellation.
     fn is_told_otherwise(&self, body: Body) -> bool {
         let pending = || self.poller.as_deref().is_some_and(interrupts::pending);
         self.enclosing || body == Body::Interrupted || self.interrupted && pending()
@@ -137,13 +140,13 @@ enum ScopeAnswer {
     Interrupt,
     /// The scope's own cancellation: a pending interrupt, or TimedOut, or Stopped.
     Own,
-    /// The cancellation of a scope that was left open: what it would have been, had it been
-    /// given up.
+    /// The cancellation of a scope that was left open: as if the scope had been given up
+    /// before this poll.
     LeftOpen,
-    /// Stopped, by a cancellation from above that the poller has no part in.
+    /// Stopped, by a cancellation from above that has not reached the poller.
     StoppedFromAbove,
     /// A cancellation from further up than the poller: a shield let it through when its
-    /// budget was spent, or the body brought it in.
+    /// budget was spent, or the body returned one from there.
     FurtherUp,
 }
 
@@ -173,12 +176,12 @@ fn decide(body: Body, facts: &VerdictFacts) -> ScopeAnswer {
 /// What the caller of a scope, timeout or shield gets.
 ///
 /// 1. A failure, the body's own or a child's, dominates. A child's failure
-///    after the scope's own deadline had fired does not: it goes along with
+///    after the scope's own deadline had fired does not: it is kept beside
 ///    TimedOut.
-/// 2. The body returned its cancellation: an enclosing one wins and goes on as
-///    Cancelled, and so does an interrupt, returned or not yet delivered; the
-///    scope's own ends here, as TimedOut or Stopped. An interrupt that was
-///    returned and is not the answer is put back.
+/// 2. The body returned its cancellation. An enclosing cancellation wins and is
+///    returned as Cancelled, and so is an interrupt, returned or not yet
+///    delivered; the scope's own ends here, as TimedOut or Stopped. An
+///    interrupt that was returned and is not the answer is put back.
 /// 3. The body returned a value: it is kept, unless a child was cut short by
 ///    an enclosing cancellation or by the scope's own deadline, or the scope was left
 ///    open in the middle of this poll.
@@ -186,11 +189,12 @@ fn decide(body: Body, facts: &VerdictFacts) -> ScopeAnswer {
 /// # Safety
 /// `h` is linked.
 pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
-    // Every child is gone and the body is over: nothing is added any more.
+    // Every child has ended and the body is over: no failure is added any more.
     let failures = end::take_failures(h).unwrap_or_default();
     let rare = state::ORIGIN | state::CUT_ABOVE;
     if matches!(got, Got::Value(_)) && failures.is_empty() && !h.state.load().has(rare) {
-        // The usual case: nothing is cut, whatever the other facts.
+        // The usual case: no child was cut short, so the other facts do not
+        // matter.
         return value(got);
     }
     let facts = VerdictFacts::of(h, &failures);
@@ -210,7 +214,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
             if let Got::Interrupted(_) = got
                 && !facts.at_home
             {
-                // Polled elsewhere, it is for that poller, which is another's.
+                // Polled elsewhere, the interrupt is not the poller's own.
                 drop(arrived(got));
                 return Err(told);
             }
@@ -218,7 +222,8 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         }
         ScopeAnswer::Interrupt => {
             let told = arrived(got);
-            // Of a poller elsewhere it is no interrupt: it hears that the scope was stopped.
+            // For a poller elsewhere it is no interrupt of its own: the call says that the
+            // scope was stopped.
             return Err(match facts.at_home {
                 true => told.into(),
                 false => stopped(told.reason().clone()),
@@ -262,7 +267,7 @@ fn value<T>(got: Got<T>) -> Result<T> {
     }
 }
 
-/// The interrupt that the body has returned, which the call returns or has no use for.
+/// The interrupt that the body has returned, and which the call returns or replaces.
 fn arrived<T>(got: Got<T>) -> Cancelled {
     match got {
         Got::Interrupted(told) => told.arrive(),
@@ -287,7 +292,7 @@ unsafe fn timed_out(tree: &Shared, h: &Header, reason: Reason) -> Error {
 /// # Safety
 /// `h` is linked.
 unsafe fn reason_further_up(h: &Header) -> Reason {
-    // SAFETY: linked; an ancestor of what is being polled, or it.
+    // SAFETY: linked; it is being polled, or an ancestor of that job is.
     unsafe {
         let told = match h.origin() {
             Some(_) => h,

@@ -1,6 +1,6 @@
-//! The baton between a simulation and one of its blocking calls: one of the two goes on
-//! at a time. The call passes it back when it has returned, and when it asks whether it
-//! is cancelled.
+//! The baton between a simulation and one of its blocking calls: only one of the two
+//! runs at a time. The call passes the baton back when it has returned, and when it
+//! asks whether it is cancelled.
 //!
 //! ```text
 //!            1                3
@@ -8,9 +8,9 @@
 //!     ▲               │
 //!     └───────────────┘ 2
 //! ```
-//! 1: [`Baton::ask`], on the call's thread. 2: [`Baton::pass`]; or the call takes it, where
-//! the simulation cannot pass it because one of its tasks blocks, perhaps in a lock that
-//! the call holds. 3: [`Baton::over`].
+//! 1: [`Baton::ask`], on the call's thread. 2: [`Baton::pass`]; or the call takes the
+//! baton, if the simulation cannot pass it because one of its tasks blocks, perhaps in a
+//! lock that the call holds. 3: [`Baton::over`].
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -21,13 +21,13 @@ use kinfolk_core::host::{Activity, Questions, ThreadFiles};
 /// How often a call that waits for the baton looks at the simulation.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// At so many looks in a row the simulation must be in the same sleep, until the call takes
-/// the baton.
+/// For so many looks in a row the simulation must be in the same sleep before the call
+/// takes the baton.
 const SURE: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The call goes on, or waits in a way of its own.
+    /// The call runs, or waits in a way of its own.
     Goes,
     /// The call has asked, and waits for the baton.
     Asked,
@@ -37,11 +37,10 @@ pub(crate) enum At {
 
 struct State {
     at: At,
-    /// On which thread the call is. Other threads may ask too; they get their answer at
-    /// once.
+    /// The thread of the call. Other threads may ask too, and get their answer at once.
     thread: Option<ThreadId>,
     questions: Questions,
-    /// The simulation is gone, and waits for nothing.
+    /// The simulation is gone: no side waits for the other any more.
     alone: bool,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Baton {
 }
 
 impl Baton {
-    /// In the hands of a call that is about to begin.
+    /// A baton that is held by a call which is about to begin.
     pub(crate) fn new(simulation: Arc<ThreadFiles>) -> Baton {
         Baton {
             simulation,
@@ -76,8 +75,8 @@ impl Baton {
         self.state().thread = Some(std::thread::current().id());
     }
 
-    /// The call asks. While the simulation has nothing else to do it goes on at once, up
-    /// to a bound. Else it waits until it has the baton again.
+    /// The call asks. While the simulation has nothing else to do the call runs on at
+    /// once, up to a bound. Else it waits until it has the baton again.
     pub(crate) fn ask(&self, idle: impl FnOnce() -> bool) {
         if self.state().thread != Some(std::thread::current().id()) {
             return;
@@ -96,8 +95,8 @@ impl Baton {
         self.await_it(state);
     }
 
-    /// Waits for the baton. The simulation waits for a time only, unless a task of it
-    /// blocks: then it will not pass the baton, and the call takes it.
+    /// Waits for the baton. The simulation only sleeps for a time, unless one of its
+    /// tasks blocks: then it will not pass the baton, and the call takes it.
     fn await_it<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         let (mut before, mut times) = (Activity::Runs, 0);
         loop {
@@ -128,11 +127,11 @@ impl Baton {
         self.changed.notify_all();
     }
 
-    /// The call that has asked goes on.
+    /// The call that has asked runs on.
     pub(crate) fn pass(&self) {
         let mut state = self.state();
         if state.at != At::Asked {
-            // It has taken the baton.
+            // The call has taken the baton.
             return;
         }
         state.at = At::Goes;
@@ -140,7 +139,8 @@ impl Baton {
         self.changed.notify_all();
     }
 
-    /// Where it is, once the call does not go on any more, or after `most`.
+    /// Where the baton is, once the call does not run any more, or after
+    /// `most`.
     pub(crate) fn wait(&self, most: Duration) -> At {
         let goes = |state: &mut State| state.at == At::Goes;
         let waited = self.changed.wait_timeout_while(self.state(), most, goes);
@@ -151,7 +151,7 @@ impl Baton {
         self.state().at
     }
 
-    /// The simulation is gone: the call goes on by itself.
+    /// The simulation is gone: the call runs on without it.
     pub(crate) fn let_go(&self) {
         self.state().alone = true;
         self.changed.notify_all();

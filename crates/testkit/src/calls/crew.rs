@@ -1,5 +1,5 @@
 //! The threads on which a simulation makes blocking calls. The thread that runs the
-//! simulations keeps them, so that the next seed has them again.
+//! simulations keeps them for the next seed.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,34 +8,34 @@ use std::sync::{Arc, OnceLock};
 
 use kinfolk_core::host::{Activity, ThreadFiles};
 
-/// How many threads are kept that have nothing to do.
+/// How many idle threads are kept.
 const KEPT: usize = 16;
 
 type BoxedCall = Box<dyn FnOnce() + Send>;
 
-/// A thread for blocking calls. It leaves when this is dropped, and when it has done
-/// what it was given.
+/// A thread for blocking calls. The thread ends when this is dropped and its last
+/// call has returned.
 pub(crate) struct Thread {
     work: Sender<BoxedCall>,
     place: Arc<OnceLock<ThreadFiles>>,
 }
 
 std::thread_local! {
-    /// Of this thread, and not of the process: what a call prints belongs to the test that
-    /// has started its thread.
+    /// Kept by thread and not by process: what a call prints belongs to the test that has
+    /// started its thread.
     static IDLE: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 
     static HERE: Arc<ThreadFiles> = Arc::new(ThreadFiles::here());
 }
 
-/// Where the system tells about this thread.
+/// The files in which the system describes this thread.
 pub(crate) fn here() -> Arc<ThreadFiles> {
     HERE.try_with(Arc::clone)
         .unwrap_or_else(|_| Arc::new(ThreadFiles::here()))
 }
 
 impl Thread {
-    /// One that has nothing to do.
+    /// An idle thread.
     pub(crate) fn take() -> io::Result<Thread> {
         let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()).ok().flatten();
         idle.map_or_else(Thread::start, Ok)
@@ -51,9 +51,9 @@ impl Thread {
         Ok(Thread { work, place })
     }
 
-    /// It has nothing to do any more.
+    /// The thread is idle again.
     pub(crate) fn give_back(self) {
-        // Outside the borrow: what is dropped here is one too many.
+        // Outside the borrow: a thread beyond the number kept is dropped here.
         let _ = IDLE.try_with(move |idle| {
             if idle.borrow().len() < KEPT {
                 idle.borrow_mut().push(self);
@@ -61,18 +61,18 @@ impl Thread {
         });
     }
 
-    /// Does `work` on it.
+    /// Runs `work` on this thread.
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
-        // It is there as long as this is.
+        // The receiver lives while this value does.
         let _ = self.work.send(Box::new(work));
     }
 
-    /// What it does, as the system sees it.
+    /// The activity of the thread, as the system sees it.
     pub(crate) fn look(&self) -> Activity {
         self.place.get().map_or(Activity::Runs, ThreadFiles::look)
     }
 
-    /// True if it sleeps until another thread wakes it.
+    /// True if the thread sleeps until another thread wakes it.
     pub(crate) fn waits(&self) -> bool {
         self.place.get().is_some_and(ThreadFiles::waits)
     }
@@ -81,8 +81,8 @@ impl Thread {
 fn serve(orders: &Receiver<BoxedCall>, place: &OnceLock<ThreadFiles>) {
     let _ = place.set(ThreadFiles::here());
     while let Ok(work) = orders.recv() {
-        // What a call does of the user's is contained; were something of ours to unwind,
-        // the thread goes on.
+        // User code in a call is contained; if code of this crate unwinds, the thread
+        // goes on too.
         kinfolk_core::host::contained(work);
     }
 }

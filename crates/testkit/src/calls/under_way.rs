@@ -10,33 +10,33 @@ use kinfolk_core::host::{Activity, BlockingCall, ContainedPanics};
 use super::baton::{At, Baton};
 use super::crew::{self, Thread};
 
-/// How often a call that goes on is looked at.
+/// How often a running call is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// At so many looks in a row a call must be in the same sleep, until it counts as one
-/// that waits for another thread.
+/// For so many looks in a row a call must be in the same sleep before it counts as
+/// waiting for another thread.
 const SURE: u32 = 3;
 
-/// At so many looks a call may be asleep for another cause, until the simulation goes on
+/// For so many looks a call may sleep for another cause before the simulation goes on
 /// beside it.
 const ASLEEP: u32 = 100;
 
-/// How long a call may run until the simulation goes on beside it.
+/// How long a call may run before the simulation goes on beside it.
 const RUNS: Duration = Duration::from_secs(1);
 
-/// How long a call has to wait for another thread until the clock may move: threads of
-/// its own may work for it.
+/// How long a call must wait for another thread before the clock may move: threads
+/// that the call has started may work for it.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How long the clock waits for a call of which it cannot be seen that it waits.
+/// How long the clock waits for a call that is not seen to wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A call that the simulation does not wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// It waits for another thread.
+    /// The call waits for another thread.
     Waits,
-    /// It sleeps for another cause, or has been running for long.
+    /// The call sleeps for another cause, or has been running for long.
     Unseen,
 }
 
@@ -44,15 +44,16 @@ struct Call {
     site: &'static Location<'static>,
     thread: Thread,
     baton: Arc<Baton>,
-    /// What had happened in the simulation when it last asked; see [`UnderWay::fresh`].
+    /// The count of events in the simulation when the call last asked; see
+    /// [`UnderWay::fresh`].
     asked_at: u64,
     beside: Beside,
-    /// Since when the simulation has not waited for it.
+    /// Since when the simulation has not waited for the call.
     since: Instant,
 }
 
-/// Where the calls were asked for that a simulation has not waited for although they did
-/// not wait for another thread: its seed does not decide what they do.
+/// Where those calls were made that a simulation has not waited for although they did
+/// not wait for another thread: the seed does not decide what they do.
 #[derive(Clone, Default)]
 pub(crate) struct Unseen(Arc<Mutex<Vec<&'static Location<'static>>>>);
 
@@ -64,7 +65,7 @@ impl Unseen {
         }
     }
 
-    /// In words; none if there are none.
+    /// In words; none if there are no such calls.
     pub(crate) fn sites(&self) -> Option<String> {
         let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let words = sites
@@ -77,15 +78,16 @@ impl Unseen {
 /// The blocking calls of one simulation that have begun and have not returned.
 #[derive(Default)]
 pub(crate) struct UnderWay {
-    /// They have asked whether they are cancelled, and wait for the simulation.
+    /// Calls that have asked whether they are cancelled, and wait for the
+    /// simulation.
     asked: Vec<Call>,
-    /// The simulation does not wait for them.
+    /// Calls for which the simulation does not wait.
     beside: Vec<Call>,
     unseen: Unseen,
 }
 
 impl UnderWay {
-    /// None has begun that has not returned.
+    /// True if every call that has begun has returned.
     pub(crate) fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.beside.is_empty()
     }
@@ -94,14 +96,14 @@ impl UnderWay {
         self.unseen.clone()
     }
 
-    /// How many have asked, and something has happened since: one that asks again and
-    /// again goes on only then, so that the clock can move. `happened` counts what happens.
+    /// How many calls have asked before the latest event: a call that asks again and again
+    /// goes on only after an event, so that the clock can move. `happened` counts events.
     pub(crate) fn fresh(&self, happened: u64) -> usize {
         let fresh = self.asked.iter().filter(|call| call.asked_at != happened);
         fresh.count()
     }
 
-    /// Begins `call` and waits for it. `idle` is asked when the call asks: whether the
+    /// Begins `call` and waits for it. When the call asks, `idle` says whether the
     /// simulation has nothing else to do.
     pub(crate) fn begin(
         &mut self,
@@ -117,7 +119,7 @@ impl UnderWay {
                     Topic::Thread,
                     format_args!("kinfolk: no thread for a blocking call: {error}"),
                 );
-                // Its waiter is told that it was never made.
+                // The waiter learns that the call was never made.
                 return drop(call);
             }
         };
@@ -125,10 +127,11 @@ impl UnderWay {
         let (asks, own) = (baton.clone(), baton.clone());
         let panics = ContainedPanics::here();
         thread.run(move || {
-            // What is contained there belongs to the test too.
+            // A panic that is contained there belongs to the test too.
             let _collected = panics.map(ContainedPanics::collect_here);
             own.begins();
-            // Also if something of ours unwinds: the simulation waits for this.
+            // Also if code of this crate unwinds: the simulation waits for
+            // this.
             let _over = Over(&own);
             call.run_asking(Arc::new(move |_| asks.ask(&idle)));
         });
@@ -143,8 +146,8 @@ impl UnderWay {
         self.watch(call, happened);
     }
 
-    /// One of those that have asked goes on: the `nth` of those that are
-    /// [fresh](UnderWay::fresh).
+    /// A call that has asked goes on: the `nth` of the [fresh](UnderWay::fresh)
+    /// ones.
     pub(crate) fn go_on(&mut self, nth: usize, happened: u64) {
         let asked = self.asked.iter().enumerate();
         let mut fresh = asked.filter(|(_, call)| call.asked_at != happened);
@@ -156,7 +159,7 @@ impl UnderWay {
         self.watch(call, happened);
     }
 
-    /// Waits for a call that goes on, until it has returned, has asked, or waits itself.
+    /// Waits for a running call, until it has returned, has asked, or waits itself.
     fn watch(&mut self, mut call: Call, happened: u64) {
         let began = Instant::now();
         let (mut asleep, mut waits) = (0, 0);
@@ -191,7 +194,7 @@ impl UnderWay {
     }
 
     /// Looks at the calls beside the simulation and at those that have asked, and waits for
-    /// those that go on; true if there are any.
+    /// those that run; true if there are any.
     pub(crate) fn look(&mut self, happened: u64) -> bool {
         let mut any = false;
         let has_taken = |call: &mut Call| call.baton.at() != At::Asked;
@@ -213,7 +216,8 @@ impl UnderWay {
                 let call = self.beside.remove(at);
                 let beside = self.beside.len();
                 self.watch(call, happened);
-                // It waits again: it was put behind the others, and was looked at.
+                // The call waits again: it was put behind the others, and was
+                // looked at.
                 if self.beside.len() > beside {
                     let call = self.beside.pop();
                     self.beside.splice(at..at, call);
@@ -226,7 +230,7 @@ impl UnderWay {
         any
     }
 
-    /// True if the clock has to wait for one of them.
+    /// True if the clock must wait for one of them.
     pub(crate) fn hold_clock(&self) -> bool {
         self.beside.iter().any(|call| {
             let waits = match call.beside {
@@ -237,13 +241,14 @@ impl UnderWay {
         })
     }
 
-    /// All of them wait for another thread, or ask whether they are cancelled.
+    /// True if all of them wait for another thread, or ask whether they are
+    /// cancelled.
     pub(crate) fn all_wait(&self) -> bool {
         let mut beside = self.beside.iter();
         beside.all(|call| call.beside == Beside::Waits)
     }
 
-    /// What each of them does, in words.
+    /// The activity of each call, in words.
     pub(crate) fn describe(&self) -> String {
         let asked = self.asked.iter().map(|call| {
             let what = "asks whether it is cancelled, and is not";
@@ -268,7 +273,8 @@ impl UnderWay {
 }
 
 impl Drop for UnderWay {
-    /// Those that are left go on by themselves, and their threads leave after them.
+    /// The calls that are left go on without the simulation, and their threads end
+    /// after them.
     fn drop(&mut self) {
         for call in self.asked.iter().chain(&self.beside) {
             call.baton.let_go();

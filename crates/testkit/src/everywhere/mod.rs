@@ -20,28 +20,30 @@ use crate::rewind::Tape;
 use crate::run_test::same_words;
 use crate::seeds;
 
-/// Schedules on which each scenario is tried, unless it is said otherwise.
+/// Schedules on which each scenario is tried by default.
 const SEEDS: u64 = 3;
 
-/// Points, and turns, at which a scenario is stopped; of more, an even selection.
+/// At most so many points, and turns, at which a scenario is stopped; of more, an
+/// even selection.
 const MOST: u64 = 1000;
 
-/// What takes longer is announced.
+/// A tour that takes longer is announced.
 const LONG: Duration = Duration::from_secs(10);
 
 /// What [`cancel_everywhere`] went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Everywhere {
-    /// How many points the scenario passes if nothing stops it; the most of
+    /// How many points the scenario passes if it is not stopped; the most of
     /// all schedules.
     pub points: u64,
-    /// How many turns it takes if nothing stops it; the most of all schedules.
+    /// How many turns the scenario takes if it is not stopped; the most of all
+    /// schedules.
     pub turns: u64,
-    /// How often it was run.
+    /// How often the scenario was run.
     pub runs: u64,
-    /// How many futures did not hear that they were to stop and were dropped:
-    /// they waited in a foreign await.
+    /// How many futures were dropped because they waited in a foreign await,
+    /// where they are not told.
     pub forced: u64,
 }
 
@@ -52,8 +54,8 @@ pub struct Everywhere {
 /// It is stopped in each of these ways: its task is cancelled; a deadline around it
 /// passes; a task beside it fails; its task is interrupted; its future is dropped
 /// half-way, as by a `select!` that drops its losers; its `Task` is dropped; its
-/// runtime is shut down. Where it takes more than a turn to stop, it is also
-/// cancelled and then stopped a second time in the middle of its clean-up.
+/// runtime is shut down. If it takes more than a turn to stop, it is also cancelled
+/// and then stopped a second time in the middle of its clean-up.
 ///
 /// After each run no job and no timer may be left and the counters must balance. A
 /// scenario that was stopped is cancelled or completes: one that fails by itself
@@ -63,14 +65,14 @@ pub struct Everywhere {
 ///
 /// A body whose future is dropped is not told and cannot clean up: after those runs
 /// failures that no handle takes do not count, and `check` is not called, unless
-/// [`CancelEverywhere::may_be_dropped`] says that the scenario bears it.
+/// [`CancelEverywhere::may_be_dropped`] says that the scenario allows for it.
 ///
-/// It is tried on three schedules, or as many as [`CancelEverywhere::seeds`] or
-/// `KINFOLK_SEEDS` says: cancelled on each, and stopped in each other way on some of
-/// them, in turn; with more than a thousand points or turns on an even
-/// selection of them. With i/o, all of it is done again with what every program
-/// must bear (`SimIo::rough`): short reads and writes, operations that are late,
-/// cancels that come too late.
+/// The scenario is tried on three schedules, or as many as
+/// [`CancelEverywhere::seeds`] or `KINFOLK_SEEDS` says: cancelled on each, and
+/// stopped in each other way on some of them, in turn; with more than a thousand
+/// points or turns on an even selection of them. With i/o, all runs are repeated
+/// with faults that every program must cope with (`SimIo::rough`): short reads and
+/// writes, operations that are late, cancels that come too late.
 ///
 /// ```
 /// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
@@ -87,13 +89,13 @@ pub struct Everywhere {
 /// says so beforehand.
 ///
 /// # Panics
-/// If a run panics, hangs, leaves something behind, or does not stop; if a
-/// detached or supervised job of it fails unheard; and if the scenario does not
-/// succeed when it is left alone. The message names the file and line of the point (in a
-/// release build, the job that polled it), or what the jobs waited for and where, and
-/// has the line to copy that runs it alone: `KINFOLK_SEED` is the schedule,
-/// `KINFOLK_POINT` the run. The run is made once more for it and recorded, and the message
-/// names the files.
+/// If a run panics, hangs, leaves a job, timer, operation or file behind, or does not
+/// stop; if a failure of a detached or supervised job in it reaches no handle; and if the
+/// scenario does not succeed when it is not stopped. The message names the file and line
+/// of the point (in a release build, the job that polled it), or what the jobs waited for
+/// and where, and has the line to copy that runs it alone: `KINFOLK_SEED` is the schedule,
+/// `KINFOLK_POINT` the run. For the message the run is made once more and recorded, and
+/// the message names the files.
 #[track_caller]
 pub fn cancel_everywhere<F, B>(scenario: F) -> Everywhere
 where
@@ -103,9 +105,10 @@ where
     CancelEverywhere::new().run(scenario)
 }
 
-/// As [`cancel_everywhere`], and calls `check` after each run, whether it was
-/// stopped or not: what the scenario holds on to must be in order. Not after its
-/// future was dropped, unless it [may be](CancelEverywhere::may_be_dropped).
+/// Like [`cancel_everywhere`], and calls `check` after each run, whether it was
+/// stopped or not: the state that the scenario shares must be in order. Not
+/// after its future was dropped, unless it [may
+/// be](CancelEverywhere::may_be_dropped).
 ///
 /// ```
 /// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
@@ -172,7 +175,7 @@ pub struct CancelEverywhere {
 }
 
 impl CancelEverywhere {
-    /// As [`cancel_everywhere`] runs it.
+    /// The options of [`cancel_everywhere`].
     pub fn new() -> CancelEverywhere {
         CancelEverywhere::default()
     }
@@ -193,18 +196,18 @@ impl CancelEverywhere {
         self
     }
 
-    /// For code that others may drop half-way, in tokio's `select!` or behind
-    /// [`or_cancel`](kinfolk_core::OrCancel::or_cancel): the check of
-    /// [`run_then`](CancelEverywhere::run_then) must hold after that too, and no
-    /// failure may go unheard. Without this, a run whose future is dropped must
-    /// only leave no job, timer, operation and open file behind: a body that is
-    /// dropped is not told, and cannot clean up.
+    /// For code that its caller may drop half-way, in tokio's `select!` or
+    /// behind [`or_cancel`](kinfolk_core::OrCancel::or_cancel): the check of
+    /// [`run_then`](CancelEverywhere::run_then) must hold after that too, and
+    /// every failure must reach a handle. Without this, a run whose future is
+    /// dropped must only leave no job, timer, operation and open file behind: a
+    /// body that is dropped is not told, and cannot clean up.
     pub fn may_be_dropped(mut self) -> CancelEverywhere {
         self.dropped = true;
         self
     }
 
-    /// Tries it on this many schedules, from seed 0 on.
+    /// Tries the scenario on this many schedules, from seed 0 on.
     ///
     /// # Panics
     /// If it is zero: nothing would be tried.
@@ -215,8 +218,9 @@ impl CancelEverywhere {
         self
     }
 
-    /// Stops it at no more than this many of its points, and before no more than
-    /// this many of its turns: an even selection. A thousand if it is not said.
+    /// Stops the scenario at no more than this many of its points, and before no
+    /// more than this many of its turns: an even selection. The default is a
+    /// thousand.
     ///
     /// # Panics
     /// If it is zero: nothing would be stopped.
@@ -333,7 +337,7 @@ struct Tour<F, C> {
     options: CancelEverywhere,
     watched: GuardedRun,
     went: Everywhere,
-    /// A run has dropped the scenario's future.
+    /// True after a run has dropped the scenario's future.
     has_dropped: bool,
 }
 
@@ -343,7 +347,8 @@ where
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     C: FnMut(&TestKernel),
 {
-    /// Stops it in one way at every moment, with fair i/o and, if it meets any, with rough.
+    /// Stops the scenario in one way at every moment, with fair i/o and, if it does any,
+    /// with rough.
     fn all(&mut self, stop: Stop, seed: u64) {
         let has_io = self.stopped(stop, seed, false);
         if has_io {
@@ -351,7 +356,7 @@ where
         }
     }
 
-    /// Stops it in one way at every moment; true if it does i/o.
+    /// Stops the scenario in one way at every moment; true if it does i/o.
     fn stopped(&mut self, stop: Stop, seed: u64, rough: bool) -> bool {
         let at = StopMoment::Never;
         let first = self.went.runs == 0;
@@ -366,7 +371,7 @@ where
                 say(Topic::Seldom, format_args!("{}: {line}", self.name));
             }
         }
-        // Other schedules and other ways to stop take other selections.
+        // Other schedules and other ways to stop use other selections.
         let shift = seed.wrapping_mul(7).wrapping_add(stop.number());
         let points = evenly(alone.points, most, shift).map(StopMoment::Point);
         let turns = evenly(alone.moments, most, shift).map(StopMoment::Turn);
@@ -425,9 +430,9 @@ where
         }))
     }
 
-    /// A run has failed: says which it was, where it was stopped, and how to run it
-    /// alone. For that it is run once more and recorded, and if it does not fail again that is
-    /// said instead: something in it does not come from the seed.
+    /// A run has failed: reports which run it was, where the scenario was stopped, and how to
+    /// run it alone. For that it is run once more and recorded, and if it does not fail again
+    /// the report says so instead: something in it does not come from the seed.
     fn explain(
         &mut self,
         case: StopCase,
@@ -439,8 +444,8 @@ where
         let again_at = SharedStoppedAt::new(Mutex::new(StoppedAt::of_all_jobs()));
         let tape = Tape::new();
         let again = self.tried(case, seed, again_at.clone(), Some(&tape));
-        // Of the first run if it is known: state that the runs share may lead the second
-        // one elsewhere.
+        // From the first run if it is known: state that the runs share may lead the
+        // second run elsewhere.
         let place = [place, &again_at].into_iter().find_map(|place| {
             let place = place.lock().unwrap_or_else(PoisonError::into_inner);
             place.at.clone()
@@ -479,7 +484,7 @@ where
 #[derive(Default)]
 struct StoppedAt {
     at: Option<String>,
-    /// Though it costs a look at all jobs.
+    /// Described in full, although that reads all jobs.
     full: bool,
 }
 
@@ -496,7 +501,7 @@ impl StoppedAt {
     }
 }
 
-/// The message of a panic, where it has one.
+/// The message of a panic, if it has one.
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     match panic.downcast_ref::<&str>() {
         Some(text) => (*text).to_string(),
@@ -511,8 +516,8 @@ fn replay(case: StopCase, seed: u64) -> String {
     format!("run it again with KINFOLK_SEED={seed} KINFOLK_POINT={point}")
 }
 
-/// How it is stopped on the schedule of one seed, the `number`-th of so many: by a
-/// cancel on each, and in each other way on one of them at least.
+/// How the scenario is stopped on the schedule of one seed, the `number`-th of so
+/// many: by a cancel on each, and in each other way on at least one of them.
 fn stops_of(number: u64, seeds: u64) -> impl Iterator<Item = Stop> {
     let others = Stop::ALONE.len() as u64 - 1;
     let shared = others.min(seeds);
@@ -525,13 +530,13 @@ fn stops_of(number: u64, seeds: u64) -> impl Iterator<Item = Stop> {
         })
 }
 
-/// An even selection of `1..=all`, `most` of them at most; `shift` says which.
+/// An even selection of `1..=all`, at most `most` of them; `shift` says which.
 fn evenly(all: u64, most: u64, shift: u64) -> impl Iterator<Item = u64> {
     let step = all.div_ceil(most).max(1);
     (1 + shift % step..=all).step_by(usize::try_from(step).unwrap_or(usize::MAX))
 }
 
-/// How many runs there will be of a scenario that went like this.
+/// How many runs there will be of a scenario with these counts.
 fn planned(alone: &Went, most: u64, seeds: u64) -> u64 {
     let moments =
         evenly(alone.points, most, 0).count() + evenly(alone.moments, most, 0).count() + 1;
@@ -542,7 +547,7 @@ fn planned(alone: &Went, most: u64, seeds: u64) -> u64 {
     passes * tours as u64 * moments as u64
 }
 
-/// What is said before many runs, of which the first took so long.
+/// The line that announces many runs, of which the first took `one`.
 fn announced(alone: &Went, runs: u64, one: Duration, long: Duration) -> Option<String> {
     // On average a run is stopped half-way.
     let about = one.checked_mul(u32::try_from(runs / 2).unwrap_or(u32::MAX))?;

@@ -1,4 +1,4 @@
-//! What the points of one run are told, and where the scenario was stopped.
+//! Watches the points of one run, and notes where the scenario was stopped.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinfolk_core::{Event, EventKind, Job, JobId, NodeSnapshot, PointHeld, Sink};
 
-/// Points in a row until one yields, as a turn's budget would have it.
+/// Points in a row before one yields, like a turn's budget.
 const FAIR: u64 = 128;
 
 /// One run, as its points and the tree see it.
 #[derive(Default)]
 pub(super) struct Probe {
     passed: AtomicU64,
-    /// The point at which it is stopped; zero for none.
+    /// The point at which the scenario is stopped; zero for none.
     pub(super) at: AtomicU64,
-    /// The point was reached, and the scenario is to be stopped.
+    /// The point was reached, and the scenario must be stopped.
     pub(super) due: AtomicBool,
-    /// Every point waits until it is stopped.
+    /// Every point waits until the scenario is stopped.
     pub(super) holds: AtomicBool,
     seen: Mutex<ProbeSeen>,
 }
@@ -33,7 +33,7 @@ struct ProbeSeen {
     target: Option<Job>,
     /// The point at which the scenario was stopped.
     reached: Option<ReachedWait>,
-    /// Clean-up that did not come to its end, in words.
+    /// Clean-up that did not complete, in words.
     cut: Vec<String>,
 }
 
@@ -82,8 +82,8 @@ impl Probe {
         }
     }
 
-    /// A future was dropped before it was done. One that was never told waited in
-    /// a foreign await, where a drop is all that can be done; one that was told
+    /// A future was dropped before it completed. A future that was never told
+    /// waited in a foreign await, where it can only be dropped; one that was told
     /// was cleaning up.
     pub(super) fn forced(&self, job: &NodeSnapshot) {
         if job.told_since.is_some() {
@@ -96,13 +96,13 @@ impl Probe {
         }
     }
 
-    /// Clean-up that did not come to its end; a line for each.
+    /// Clean-up that did not complete; a line for each.
     pub(super) fn cut(&self) -> Vec<String> {
         self.seen().cut.clone()
     }
 }
 
-/// Hears of clean-up whose time is up.
+/// Notes clean-up whose time is up.
 pub(super) struct Lifted(pub(super) std::sync::Arc<Probe>);
 
 impl Sink for Lifted {

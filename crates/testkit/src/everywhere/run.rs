@@ -22,25 +22,25 @@ use crate::rewind::Tape;
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard, contained_panics};
 
-/// Turns a scenario may take once it was stopped.
+/// Turns that a scenario may take after it was stopped.
 const MOST_TURNS: u64 = 200_000;
 
-/// A deadline that does not come by itself.
+/// A deadline that does not pass by itself.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// What one run has come to.
+/// The result of one run.
 pub(super) struct Went {
     pub(super) points: u64,
     pub(super) turns: u64,
-    /// How many moments there were at which it could have been stopped between two
-    /// turns: after each turn, and after each move of the clock.
+    /// At how many moments between two turns the scenario could have been stopped:
+    /// after each turn, and after each move of the clock.
     pub(super) moments: u64,
-    /// It was stopped.
+    /// The scenario was stopped.
     pub(super) stopped: bool,
     /// How many turns there were between the stop and the end.
     pub(super) stopping: u64,
     pub(super) forced: u64,
-    /// It has begun an operation.
+    /// The scenario has begun an operation.
     pub(super) has_io: bool,
 }
 
@@ -49,24 +49,24 @@ pub(super) struct StoppedRun<T> {
     pub(super) sim: Sim,
     case: StopCase,
     probe: Arc<Probe>,
-    /// Opened, it makes the task beside the scenario fail.
+    /// Opening it makes the task beside the scenario fail.
     fuse: Gate,
-    /// Pulled, it drops the scenario's future.
+    /// Opening it drops the scenario's future.
     trapdoor: Trapdoor,
-    /// Gives none if the future was dropped.
+    /// Returns none if the future was dropped.
     task: Option<Task<Option<T>>>,
     unheard: Unheard,
-    /// What was contained in this run.
+    /// The panics that were contained in this run.
     collected: CollectGuard,
     options: CancelEverywhere,
     /// Where the scenario was when it was stopped.
     place: SharedStoppedAt,
-    /// What records it.
+    /// The recorder of the run.
     tape: Option<Tape>,
 }
 
-/// A simulation of which `probe` sees the points, the forced drops and the events, and
-/// `unheard` the failures.
+/// A simulation whose points, forced drops and events `probe` sees, and whose failures
+/// go to `unheard`.
 fn watched_sim(
     seed: u64,
     rough: bool,
@@ -170,7 +170,7 @@ impl<T: Send + 'static> StoppedRun<T> {
 }
 
 impl<T: Send + 'static> StoppedRun<T> {
-    /// Runs it to its end. How it went, and the kernel that it had.
+    /// Runs the scenario to its end. Returns the result, and the run's kernel.
     pub(super) fn go(mut self) -> (Went, TestKernel) {
         let recorded = self.tape.as_ref().map(Tape::until_dropped);
         let (moments, stopped_after) = self.drive();
@@ -187,7 +187,7 @@ impl<T: Send + 'static> StoppedRun<T> {
         } = self;
         // Dropped before the simulation.
         let _recorded = recorded;
-        // A future that is dropped takes no outcome.
+        // A future that is dropped returns no outcome.
         let failures_allowed = options.failures_allowed || case.stop.drops() && !options.dropped;
         let heard = || {
             let complaint = match failures_allowed {
@@ -205,7 +205,7 @@ impl<T: Send + 'static> StoppedRun<T> {
                 panic!("{complaint}");
             }
         };
-        // Before what is left: a job that failed may be why.
+        // Before the check for leftovers: a job that failed may be the cause.
         heard();
         let shut_down = matches!(case.stop, Stop::Shutdown | Stop::Twice { .. });
         if !shut_down || stopped_after.is_none() {
@@ -234,9 +234,9 @@ impl<T: Send + 'static> StoppedRun<T> {
         (went, kernel)
     }
 
-    /// Drives it until the scenario has ended, and stops it on the way. How many
-    /// moments there were between two turns, and after how many turns it was
-    /// stopped, if it was.
+    /// Drives the scenario until it has ended, and stops it on the way. Returns
+    /// how many moments there were between two turns, and after how many turns
+    /// the scenario was stopped, if it was.
     fn drive(&mut self) -> (u64, Option<u64>) {
         let StoppedRun {
             sim,
@@ -282,10 +282,11 @@ impl<T: Send + 'static> StoppedRun<T> {
         (moment, stopped_after)
     }
 
-    /// How it ended must be how a scenario ends that was stopped, or was not.
+    /// The scenario must have ended as a stopped one may, or as one that was
+    /// not stopped.
     fn judge(&mut self) {
         let Some(task) = self.task.take() else {
-            // Its failure is the failure hook's.
+            // The failure goes to the failure hook.
             return;
         };
         let target = self.probe.target();
@@ -317,7 +318,8 @@ impl<T: Send + 'static> StoppedRun<T> {
     }
 }
 
-/// The failures in `error` that were not injected: itself and those beside it.
+/// The failures in `error` that were not injected: itself and those suppressed
+/// in it.
 fn own_failures(error: &Error, target: Option<&Job>) -> Vec<Error> {
     let mut own = Vec::new();
     let mut todo = vec![error.clone()];
@@ -326,7 +328,7 @@ fn own_failures(error: &Error, target: Option<&Job>) -> Vec<Error> {
             || error.kind() == ErrorKind::Cancelled
             || error.kind() == ErrorKind::TimedOut
                 && target.is_some_and(|target| error.job() == Some(target.id()));
-        // The later ones first, so that the first comes out first.
+        // The later ones first, so that the first is taken out first.
         todo.extend(error.suppressed().iter().rev().cloned());
         if !injected {
             own.push(error);
@@ -343,14 +345,14 @@ fn stop_now<T>(
     trapdoor: &Trapdoor,
     task: &mut Option<Task<T>>,
 ) {
-    // None: it has not begun, and there is nothing to stop.
+    // None: the scenario has not begun, and cannot be stopped.
     let Some(job) = probe.target() else { return };
     match stop {
         Stop::Cancel | Stop::Twice { .. } => {
             job.cancel("cancel_everywhere");
         }
-        // It may have ended, or be cancelled by itself: then nothing is left to
-        // stop.
+        // The scenario may have ended, or be cancelled by itself: then there is
+        // nothing to stop.
         Stop::Deadline => {
             let _ = Scope::of_job(&job).reschedule(Some(sim.start() + sim.elapsed()));
         }
@@ -366,7 +368,7 @@ fn stop_now<T>(
     }
 }
 
-/// True if points need not be held any longer: the next one sees the stop.
+/// True if points need not wait any longer: the next one sees the stop.
 fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
     match stop {
         Stop::Deadline | Stop::Failure => probe
@@ -377,8 +379,7 @@ fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
 }
 
 /// Where the scenario is: the place of the point (without it, the job that polls it), or
-/// what its jobs wait for.
-/// `full`: though it costs a look at all jobs.
+/// what its jobs wait for. With `full` although that reads all jobs.
 fn describe(sim: &Sim, probe: &Probe, before_turn: bool, full: bool) -> Option<String> {
     let reached = probe.reached().filter(|_| !before_turn);
     if let Some((_, Some(site))) = reached {
@@ -414,7 +415,7 @@ fn describe(sim: &Sim, probe: &Probe, before_turn: bool, full: bool) -> Option<S
     })
 }
 
-/// A door under a future.
+/// A switch that drops a future.
 #[derive(Clone, Default)]
 struct Trapdoor(Arc<Mutex<(bool, Option<Waker>)>>);
 
@@ -436,7 +437,7 @@ impl Trapdoor {
     }
 }
 
-/// A scenario that is dropped when the door under it opens.
+/// A scenario that is dropped when its trapdoor opens.
 struct Falls<F> {
     inner: Option<Pin<Box<F>>>,
     trapdoor: Trapdoor,

@@ -12,18 +12,18 @@ pub(super) enum Stop {
     Deadline,
     /// A child task beside it fails.
     Failure,
-    /// Its task is interrupted: one point is told, and the job goes on if the
-    /// scenario does.
+    /// Its task is interrupted: one point returns `Cancelled`, and the job goes
+    /// on if the scenario does.
     Interrupt,
     /// The future of the scenario is dropped in the middle, as by a `select!` that
     /// drops its losers.
     DropFuture,
     /// The `Task` that the scenario runs as is dropped.
     DropTask,
-    /// Its tree is shut down, with all the time it needs.
+    /// Its tree is shut down, with unlimited time.
     Shutdown,
-    /// Its task is cancelled, and so many turns later, in the middle of its
-    /// clean-up, its tree is shut down.
+    /// Its task is cancelled, and `later` turns after that, in the middle of
+    /// its clean-up, its tree is shut down.
     Twice { later: u64 },
 }
 
@@ -40,13 +40,13 @@ impl Stop {
         Stop::Shutdown,
     ];
 
-    /// Of its own among those that are [alone](Stop::ALONE).
+    /// Its number among those in [`ALONE`](Stop::ALONE).
     pub(super) fn number(self) -> u64 {
         let at = Stop::ALONE.into_iter().position(|stop| stop == self);
         at.map_or(0, |at| at as u64)
     }
 
-    /// The word for it in `KINFOLK_POINT`.
+    /// The word for this stop in `KINFOLK_POINT`.
     fn word(self) -> &'static str {
         match self {
             Stop::Cancel => "cancel",
@@ -89,11 +89,11 @@ impl fmt::Display for Stop {
 /// When a scenario is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopMoment {
-    /// It is not.
+    /// Never.
     Never,
     /// At this point, which is held until the scenario has been stopped.
     Point(u64),
-    /// Before this turn; between two turns it waits for something, a timer or an
+    /// Before this turn: between two turns the scenario waits for a timer or an
     /// operation, or is ready.
     Turn(u64),
 }
@@ -113,7 +113,7 @@ impl fmt::Display for StopMoment {
 pub(super) struct StopCase {
     pub(super) stop: Stop,
     pub(super) at: StopMoment,
-    /// What every program must bear goes wrong with its i/o.
+    /// Its i/o has the faults that every program must cope with.
     pub(super) rough: bool,
 }
 
@@ -128,7 +128,7 @@ impl StopCase {
         format!("{when}{faults}")
     }
 
-    /// As [`parse`](StopCase::parse) reads it.
+    /// In the form that [`parse`](StopCase::parse) reads.
     pub(super) fn to_text(self) -> String {
         let at = match self.at {
             StopMoment::Never => "alone".to_string(),
@@ -160,7 +160,7 @@ impl StopCase {
             Some((number, later)) => (number, Some(later.parse().ok().filter(|later| *later > 0)?)),
             None => (number, None),
         };
-        // There is no point, no turn and no stop of the number zero.
+        // Points, turns and stops are numbered from one.
         let number = number.parse().ok().filter(|number| *number > 0)?;
         let at = match sort {
             "point" => StopMoment::Point(number),

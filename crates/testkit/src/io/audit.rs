@@ -17,19 +17,19 @@ struct AuditCounts {
     wrong: Mutex<Vec<String>>,
 }
 
-/// Counts what goes to the drivers of a host and what comes back, and notes
-/// what must not happen: an operation that is over twice, or was never begun.
-/// Clones count together.
+/// Counts the operations that go to the drivers of a host and come back, and
+/// notes what must not happen: an operation that completes twice, or was never
+/// begun. Clones count together.
 #[derive(Clone, Default)]
 pub struct Audit(Arc<AuditCounts>);
 
 impl Audit {
-    /// One that has seen nothing.
+    /// An audit without counts.
     pub fn new() -> Audit {
         Audit::default()
     }
 
-    /// The driver, watched.
+    /// Returns the driver, watched.
     pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         Box::new(AuditedDriver {
             driver,
@@ -43,12 +43,12 @@ impl Audit {
         self.0.submitted.load(SeqCst)
     }
 
-    /// How many of them are over.
+    /// How many of them have completed.
     pub fn completed(&self) -> u64 {
         self.0.completed.load(SeqCst)
     }
 
-    /// How many cancels were asked for.
+    /// How many cancels were requested.
     pub fn cancels(&self) -> u64 {
         self.0.cancels.load(SeqCst)
     }
@@ -58,7 +58,7 @@ impl Audit {
         self.0.partial.load(SeqCst)
     }
 
-    /// Panics unless every operation that was begun is over, each once.
+    /// Panics unless every operation that was begun has completed, each once.
     #[track_caller]
     pub fn check(&self) {
         let wrong = self.0.wrong.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,13 +88,13 @@ struct AuditedDriver {
     seen: Arc<AuditCounts>,
 }
 
-/// The operations under way: at each index one at a time, of this generation. Indices are few,
-/// because they are given out anew.
+/// The operations under way: at each index at most one, of this generation. Indices are few,
+/// because they are used again.
 #[derive(Default)]
 struct UnderWayIds(Vec<Option<u32>>);
 
 impl UnderWayIds {
-    /// False if one is under way at that index.
+    /// False if an operation is under way at that index.
     fn insert(&mut self, id: OpId) -> bool {
         let index = id.index as usize;
         if index >= self.0.len() {
@@ -107,7 +107,7 @@ impl UnderWayIds {
         self.0.get(id.index as usize) == Some(&Some(id.generation))
     }
 
-    /// False if it was not there.
+    /// False if the operation was not under way.
     fn remove(&mut self, id: OpId) -> bool {
         let is_there = self.contains(id);
         if is_there {
@@ -131,14 +131,14 @@ impl AuditedDriver {
 }
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
-// with no more than was asked for.
+// with no more bytes than requested.
 unsafe impl Driver for AuditedDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         self.seen.submitted.fetch_add(1, SeqCst);
         if !self.under_way.insert(id) {
             self.complain(format!("operation {id:?} was begun twice"));
         }
-        // SAFETY: as promised to us.
+        // SAFETY: as promised by the caller.
         unsafe { self.driver.submit(id, request) };
     }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use kinfolk_runtime::io::request::NopArgs;
 
-    /// Says whatever it was told to say.
+    /// Answers what the test has set.
     struct Says(Vec<Answer>);
 
     struct Silent;
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Begins one operation; the driver says of these that they are over.
+    /// Begins one operation; the driver reports these as complete.
     fn audit(over: &[u32]) -> Audit {
         let audit = Audit::new();
         let id = |index| OpId {
@@ -229,7 +229,7 @@ mod tests {
         };
         let said = over.iter().map(|index| Answer::last(id(*index), 0));
         let mut driver = audit.watch(Box::new(Says(said.collect())));
-        // SAFETY: it leads to nothing.
+        // SAFETY: the request has no pointers.
         unsafe { driver.submit(id(1), &Request::Nop(NopArgs)) };
         driver.cancel(id(1));
         driver.poll(WaitMode::No, &mut Vec::new()).expect("a turn");

@@ -36,7 +36,8 @@ impl Hasher for NumberHasher {
     }
 
     fn finish(&self) -> u64 {
-        // A table looks at both ends, and the low one of a product knows little.
+        // A hash table uses the bits at both ends, and the low bits of a product
+        // depend on few bits of the key.
         self.0.rotate_left(26)
     }
 }
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers in a row lie in different places of a table of their size.
+    /// Consecutive numbers fall into different places of a table of their size.
     #[test]
     fn numbers_in_a_row_are_spread() {
         let hash = BuildHasherDefault::<NumberHasher>::default();

@@ -1,4 +1,4 @@
-//! What each request does.
+//! Carries out each request.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use super::owners::OpenFile;
 use super::sockets::{Datagram, Pair, Sent, SimSocket, SocketId, SocketStage, Sockets, Target};
 use super::wires::{Flown, Sort, WireId};
 
-/// What came of a request.
+/// The result of a request.
 pub(crate) enum Progress {
-    /// As kernels answer.
+    /// Complete, with the number that a kernel would answer.
     Done(i32),
-    /// It has to wait for one of these to change.
+    /// The request must wait for one of these to change.
     Wait(Vec<WaitKey>),
-    /// It is tried again after so long.
+    /// The request is tried again after this time.
     Later(Duration),
 }
 
-/// What a request does: the number it answers, or for what it waits.
+/// The result of a request: the number that it answers, or what it waits for.
 type StepResult = Result<Result<usize, Blocked>, Errno>;
 
 /// What a request waits for.
@@ -67,8 +67,7 @@ pub(crate) fn kind_of(open: &OpenFile, sockets: &mut Sockets) -> On {
 }
 
 impl State {
-    /// Carries a request out, now.
-    /// It was begun at `began`.
+    /// Carries out a request that was begun at `began`, now.
     pub(crate) fn carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Progress {
         match self.try_carry(request, fate, began) {
             Ok(Ok(answer)) => Progress::Done(i32::try_from(answer).unwrap_or(i32::MAX)),
@@ -92,8 +91,8 @@ impl State {
         }
     }
 
-    /// Long because it has an arm for each request; what takes more than a few lines is a
-    /// function of its own.
+    /// Long because it has an arm for each request; a request that needs more than a few
+    /// lines has a function of its own.
     fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> StepResult {
         let short = fate.short;
         match *request {
@@ -126,7 +125,7 @@ impl State {
                 }
                 _ => Err(libc::EINVAL),
             },
-            // It says nothing about what a power cut leaves.
+            // It does not change what a power cut leaves.
             Request::SyncRange(SyncRangeArgs { fd, .. }) => match self.open_file(fd)? {
                 OpenFile::File { .. } => done(0),
                 _ => Err(libc::EINVAL),
@@ -185,8 +184,8 @@ impl State {
         }
     }
 
-    /// How many bytes are read of those that are there: more than none, and if it is to
-    /// be short fewer than all.
+    /// How many bytes are read of those that are there: at least one, and fewer than
+    /// all if the read must be short.
     fn portion_of(&mut self, there: usize, room: usize, short: bool) -> usize {
         match there {
             0 => room,
@@ -194,7 +193,7 @@ impl State {
         }
     }
 
-    /// How many bytes of so many are moved.
+    /// How many of `all` bytes are moved.
     fn portion(&mut self, all: usize, short: bool) -> usize {
         match short && all > 1 {
             true => 1 + self.rng.below(all - 1),
@@ -246,7 +245,7 @@ impl State {
                     let Some((from, bytes)) = first else {
                         return wait(WaitKey::Socket(id));
                     };
-                    // There is room for whoever waits to send.
+                    // There is room for an operation that waits to send.
                     self.changed.insert(WaitKey::Socket(id));
                     let fits = bytes.len().min(pieces.len());
                     pieces.fill(&bytes[..fits]);
@@ -270,8 +269,8 @@ impl State {
         }
     }
 
-    /// Receives into a buffer of a group. One is taken when there is something
-    /// to receive; what is filled is left in `filled`.
+    /// Receives into a buffer of a group. A buffer is taken when there is
+    /// something to receive; the filled buffer is left in `filled`.
     fn recv_many(&mut self, fd: RawFd, group: &BufferGroup, short: bool) -> StepResult {
         let id = self.socket(fd)?;
         let SocketStage::Connected { input, .. } = self.sockets.get(id).stage else {
@@ -293,7 +292,8 @@ impl State {
         done(bytes.len())
     }
 
-    /// The offset in a file that is read or written where it stands moves on.
+    /// Moves the offset of a file that is read or written at its current
+    /// position.
     fn move_on(&mut self, fd: RawFd, offset: Offset, bytes: usize) {
         if offset == Offset::Current
             && let Some(OpenFile::File { at, .. }) = self.owners.get(fd, "an operation")
@@ -322,7 +322,7 @@ impl State {
                     Offset::Current => at,
                 };
                 if fate.full {
-                    // Some of it fits, and the next write finds out; or nothing does.
+                    // A part of it fits, and the next write fails; or nothing fits.
                     if most <= 1 || self.rng.below(2) == 0 {
                         return Err(libc::ENOSPC);
                     }
@@ -368,7 +368,7 @@ impl State {
             },
         };
         match self.wires.room(input, output, most)? {
-            // The end of the connection is told there too.
+            // The reader learns of the end of the connection there too.
             None => Ok(Err(Blocked::For(vec![
                 WaitKey::Wire(output),
                 WaitKey::Wire(input),
@@ -387,7 +387,7 @@ impl State {
         }
     }
 
-    /// Sends something along a stream, as fast as its way is.
+    /// Sends data along a stream, with the delay of its way.
     fn fly(&mut self, wire: WireId, flown: Flown) {
         let now = self.clock.elapsed();
         let at = self
@@ -398,7 +398,7 @@ impl State {
         self.await_arrival(wire);
     }
 
-    /// What is on its way has arrived, unless its way is cut meanwhile.
+    /// Data on its way has arrived, unless the way was cut meanwhile.
     pub(crate) fn land(&mut self, wire: WireId) {
         let now = self.clock.elapsed();
         if let Some(path) = self.wires.path(wire)
@@ -414,7 +414,7 @@ impl State {
         self.await_arrival(wire);
     }
 
-    /// Whom a name of a socket leads to.
+    /// The socket that an address leads to.
     fn named(&self, to: Addr) -> Result<Target, Errno> {
         match &to {
             Addr::Unix(path) if path.first().is_some_and(|first| *first != 0) => {
@@ -522,7 +522,7 @@ impl State {
         let Some(pair) = waiting.pop_front() else {
             return wait(WaitKey::Socket(id));
         };
-        // There is room for those who wait to connect.
+        // There is room for operations that wait to connect.
         self.changed.insert(WaitKey::Socket(id));
         if fate.aborted {
             self.abort(&pair);
@@ -575,7 +575,7 @@ impl State {
         match self.network.round(path) {
             None if now >= began + network::CONNECTING => return Err(libc::ETIMEDOUT),
             None => return Ok(Err(Blocked::Until(now + AGAIN))),
-            // There and back.
+            // The time there and back.
             Some(round) if now < began.saturating_add(round) => {
                 return Ok(Err(Blocked::Until(began.saturating_add(round))));
             }
@@ -587,7 +587,7 @@ impl State {
         };
         let listener = listener.ok_or(libc::ECONNREFUSED)?;
         let peer = match (self.sockets.local(listener), &to) {
-            // It listens everywhere, and was reached at one address.
+            // The socket listens at every address, and was reached at one.
             (Addr::Inet(own), Addr::Inet(_)) if own.ip().is_unspecified() => to.clone(),
             (own, _) => own,
         };
@@ -721,8 +721,8 @@ impl State {
         }
     }
 
-    /// One side of a connection is gone. If it left something unread the other
-    /// side hears of it, once it has read what was sent before.
+    /// One side of a connection is gone. If it left data unread the other side
+    /// gets a reset, once it has read what was sent before.
     fn hang_up(&mut self, input: WireId, output: WireId) {
         let dead = self.wires.is_dead(input);
         let unread = self.wires.waiting(input) > 0;
@@ -743,7 +743,7 @@ impl State {
             .extend([WaitKey::Wire(input), WaitKey::Wire(output)]);
     }
 
-    /// A connection ends that was not accepted.
+    /// A connection that was not accepted ends.
     fn abort(&mut self, pair: &Pair) {
         match self.wires.sort(pair.output) {
             Sort::Tcp => self.fly(pair.output, Flown::Reset),
@@ -755,7 +755,7 @@ impl State {
         self.changed.extend(wires.map(WaitKey::Wire));
     }
 
-    /// A connection breaks, and one side has just been told.
+    /// A connection breaks, and one side has just got the error.
     pub(crate) fn break_off(&mut self, id: SocketId) {
         let SocketStage::Connected { input, output } = self.sockets.get(id).stage else {
             return;

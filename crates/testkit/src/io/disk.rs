@@ -1,5 +1,5 @@
-//! Files and directories in memory. There are no links but names, and nobody is
-//! refused for who he is.
+//! Files and directories in memory. There are neither hard nor symbolic links,
+//! and no user is refused access.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use super::linux::{KEEP_SIZE, PUNCH_HOLE, mode};
 use super::power_cut::Unsynced;
 use crate::rng::Rng;
 
-/// Where a file may not reach.
+/// The longest file.
 const LONGEST: u64 = 1 << 32;
 
-/// No name is longer, and no path.
+/// The longest name and the longest path.
 const LONGEST_NAME: usize = 255;
 const LONGEST_PATH: usize = 4096;
 
@@ -38,12 +38,12 @@ pub(crate) enum NodeKind {
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) what: NodeKind,
-    /// Names.
+    /// The number of names.
     pub(crate) links: u32,
-    /// Open files.
+    /// How often it is open.
     open: u32,
     pub(crate) mode: u32,
-    /// When it was changed last.
+    /// When it was last changed.
     pub(crate) changed: Duration,
     unsynced: Unsynced,
 }
@@ -53,11 +53,12 @@ pub(crate) struct Node {
 pub(crate) struct Disk {
     nodes: BTreeMap<Number, Node>,
     next: Number,
-    /// Of names.
+    /// The journal of names.
     journal: Journal,
 }
 
-/// A disk that is made when it is first used: a simulation without files has none.
+/// A disk that is made when it is first used: a simulation without files has no
+/// disk.
 #[derive(Default)]
 pub(crate) struct LazyDisk(OnceCell<Disk>);
 
@@ -86,7 +87,7 @@ impl DerefMut for LazyDisk {
 }
 
 impl Node {
-    /// What it is, and who may do what with it, as in `st_mode`.
+    /// The kind of the node and its permissions, as in `st_mode`.
     pub(crate) fn full_mode(&self) -> u32 {
         let kind = match self.what {
             NodeKind::Dir(_) => mode::DIR,
@@ -97,7 +98,7 @@ impl Node {
     }
 }
 
-/// The last part of a path, whatever slashes are behind it.
+/// The last part of a path, without slashes behind it.
 fn last_part(path: &[u8]) -> &[u8] {
     let mut parts = path.split(|byte| *byte == b'/').rev();
     parts.find(|part| !part.is_empty()).unwrap_or_default()
@@ -145,7 +146,8 @@ impl Disk {
         }
     }
 
-    /// From the root down to what a path names; what names nothing ends it.
+    /// The nodes from the root down to the one that a path names; a missing
+    /// last part is returned as a name.
     fn walk(&self, path: &[u8]) -> Result<(Vec<Number>, Option<Vec<u8>>), Errno> {
         if path.is_empty() {
             return Err(libc::ENOENT);
@@ -185,7 +187,7 @@ impl Disk {
         }
     }
 
-    /// What a path names.
+    /// The node that a path names.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Number, Errno> {
         match self.walk(path)? {
             (way, None) => Ok(*way.last().unwrap_or(&ROOT)),
@@ -193,7 +195,7 @@ impl Disk {
         }
     }
 
-    /// The directory in which a path names, and the name.
+    /// The directory that has the last part of a path, and that part.
     fn parent(&mut self, path: &[u8]) -> Result<(Number, Vec<u8>), Errno> {
         let (way, missing) = self.walk(path)?;
         if let Some(name) = missing {
@@ -223,7 +225,7 @@ impl Disk {
         }
     }
 
-    /// Opens a file; the caller [lets it go](Disk::let_go).
+    /// Opens a file; the caller [releases it](Disk::let_go).
     pub(crate) fn open(&mut self, path: &[u8], flags: i32, mode: u32) -> Result<Number, Errno> {
         let has = |flag| flags & flag == flag;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -256,7 +258,7 @@ impl Disk {
         Ok(number)
     }
 
-    /// One who had it open has closed it.
+    /// An open file was closed.
     pub(crate) fn let_go(&mut self, number: Number) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.open -= 1;
@@ -264,7 +266,7 @@ impl Disk {
         }
     }
 
-    /// Nobody can get at what has no name, not even after a power cut, and is not
+    /// Frees a node that has no name, not even after a power cut, and is not
     /// open.
     fn forget(&mut self, number: Number) {
         if let Some(node) = self.nodes.get(&number)
@@ -348,7 +350,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What was changed of a file is on the disk; of a directory, its names.
+    /// The changes of a file are on the disk; for a directory, its names.
     pub(crate) fn sync(&mut self, number: Number) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.unsynced.sync();
@@ -358,8 +360,8 @@ impl Disk {
         }
     }
 
-    /// A sync has failed: some of what was changed never comes to the disk, and nobody
-    /// tries again. Whoever reads sees it until the power goes.
+    /// A sync has failed: some of the changes never reach the disk, and are not
+    /// written again. Readers see them until the power goes.
     pub(crate) fn fail_sync(&mut self, number: Number, rng: &mut Rng) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.unsynced.fail(rng);
@@ -371,8 +373,8 @@ impl Disk {
         std::mem::take(&mut self.journal)
     }
 
-    /// These changes never came to the disk, and nothing is open any more; `each`
-    /// says what is left of a file of which not all was synced.
+    /// The changes in `lost` never reached the disk, and no file is open any
+    /// more; `each` says what is left of a file that was not wholly synced.
     pub(crate) fn restart(
         &mut self,
         lost: Vec<DirChange>,
@@ -394,7 +396,7 @@ impl Disk {
         }
     }
 
-    /// How many names lead to each, from the root.
+    /// How many names lead to each node, from the root.
     fn count_links(&mut self) {
         let mut links = BTreeMap::from([(ROOT, 1)]);
         let mut dirs = vec![ROOT];
@@ -411,7 +413,7 @@ impl Disk {
         }
     }
 
-    /// What is in a file.
+    /// The contents of a file.
     pub(crate) fn get(&self, path: &[u8]) -> Option<Vec<u8>> {
         let number = self.find(path).ok()?;
         match &self.node(number).what {
@@ -420,7 +422,7 @@ impl Disk {
         }
     }
 
-    /// The names in a directory, and what each is.
+    /// The names in a directory, each with its kind.
     pub(crate) fn list(&mut self, path: &[u8]) -> Result<Vec<(Vec<u8>, u32)>, Errno> {
         let number = self.find(path)?;
         match &self.node(number).what {
@@ -432,7 +434,7 @@ impl Disk {
         }
     }
 
-    /// Room for a part of a file.
+    /// Allocates room for a part of a file.
     pub(crate) fn allocate(
         &mut self,
         number: Number,
@@ -465,7 +467,7 @@ impl Disk {
             .map(drop)
     }
 
-    /// A socket gets a name on the disk.
+    /// Gives a socket a name on the disk.
     pub(crate) fn name_socket(&mut self, path: &[u8]) -> Result<Number, Errno> {
         match self.name(path, NodeKind::Socket, 0o755) {
             Err(libc::EEXIST) => Err(libc::EADDRINUSE),

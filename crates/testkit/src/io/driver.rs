@@ -30,7 +30,7 @@ impl Notifier for Silent {
 }
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
-// with no more than was asked for.
+// with no more bytes than requested.
 unsafe impl Driver for SimDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         self.0.state().submit(id, *request);
@@ -43,7 +43,7 @@ unsafe impl Driver for SimDriver {
     fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
         let mut state = self.0.state();
         state.collect(answers);
-        // Whoever waits makes time pass.
+        // A driver that waits lets virtual time pass.
         while !matches!(wait, WaitMode::Peek | WaitMode::No)
             && answers.is_empty()
             && let Some(at) = state.next_at()
@@ -167,8 +167,8 @@ impl System for SimKernel {
             let addr = Addr::from_system(addr).ok_or(libc::EAFNOSUPPORT)?;
             match &addr {
                 Addr::Unix(path) if path.first().is_some_and(|first| *first != 0) => {
-                    // The disk knows whether it is taken: it may listen still
-                    // under a name that it has lost.
+                    // The disk knows whether the name is taken: a socket may
+                    // still listen under a name that it has lost.
                     let named = state.disk.name_socket(path)?;
                     let socket = state.sockets.get(id);
                     (socket.local, socket.named) = (Some(addr), Some(named));

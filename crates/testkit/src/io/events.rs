@@ -1,4 +1,4 @@
-//! [`SimEvents`]: what will happen in a simulated kernel, and when.
+//! [`SimEvents`]: the future events of a simulated kernel, with their times.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::op_table::OpNumber;
 use super::wires::WireId;
 
-/// What happens at an instant; the order of one instant comes from the seed.
+/// An event at an instant; the order within one instant comes from the seed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SimEvent {
     pub(crate) at: Duration,
@@ -20,18 +20,18 @@ pub(crate) struct SimEvent {
 pub(crate) enum Happens {
     Over,
     CancelIsHeard,
-    /// What is on its way along a stream.
+    /// Data on its way along a stream arrives.
     Arrives(WireId),
     /// The message of that number.
     MessageArrives,
 }
 
-/// What will happen, the first of it first.
+/// Future events, the first in front.
 #[derive(Default)]
 pub(crate) struct SimEvents {
-    /// The first one was not called off.
+    /// The first event in the heap was never called off.
     heap: BinaryHeap<Reverse<SimEvent>>,
-    /// Those in the heap that will not happen after all. That is seldom so.
+    /// Events in the heap that were called off, which is rare.
     called_off: BTreeSet<SimEvent>,
 }
 
@@ -44,7 +44,7 @@ impl SimEvents {
         self.heap.peek().map(|Reverse(event)| event)
     }
 
-    /// Takes out the first one, if it happens by `now`.
+    /// Takes the first event out, if its time is not after `now`.
     pub(crate) fn pop_by(&mut self, now: Duration) -> Option<SimEvent> {
         if self.first()?.at > now {
             return None;
@@ -54,7 +54,7 @@ impl SimEvents {
         first
     }
 
-    /// One that was pushed, and not popped, does not happen.
+    /// An event that was pushed, and not popped, does not happen.
     pub(crate) fn call_off(&mut self, event: SimEvent) {
         self.called_off.insert(event);
         self.forget();
@@ -65,7 +65,7 @@ impl SimEvents {
         }
     }
 
-    /// Takes out what was called off and is the first.
+    /// Takes out events at the front that were called off.
     fn forget(&mut self) {
         while !self.called_off.is_empty()
             && let Some(Reverse(first)) = self.heap.peek()
@@ -89,7 +89,8 @@ mod tests {
         }
     }
 
-    /// They come in order, without those that were called off, and none before its time.
+    /// Events come in order, without those that were called off, and none before its
+    /// time.
     #[test]
     fn what_was_called_off_does_not_happen() {
         let mut events = SimEvents::default();

@@ -1,4 +1,4 @@
-//! [`FaultPlan`]: what goes wrong, on any driver.
+//! [`FaultPlan`]: faults on any driver.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,8 +18,8 @@ use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::options::SimIo;
 use crate::rng::Rng;
 
-/// How long a cancel is held back that is to come too late: a real operation
-/// may wait for ever.
+/// How long a cancel is held back that must come too late: a real operation may
+/// wait for ever.
 const A_WHILE: Duration = Duration::from_millis(1);
 
 struct FaultPlanState {
@@ -27,8 +27,8 @@ struct FaultPlanState {
     rng: Rng,
 }
 
-/// What goes wrong, on any driver: makes results short and late, answers with
-/// errors, holds cancels back. For a runtime on a real kernel:
+/// Faults on any driver: makes results short and late, answers with errors,
+/// holds cancels back. For a runtime on a real kernel:
 ///
 /// ```
 /// use kinfolk_runtime::Runtime;
@@ -40,9 +40,9 @@ struct FaultPlanState {
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
 ///
-/// Only for drivers of the real kernel: the simulated one has its own.
-/// Delays are real time here. What goes wrong comes from the seed, but when
-/// operations come does not. Clones share the script.
+/// Only for drivers of the real kernel: the simulated one has its own faults.
+/// Delays are real time here. The faults come from the seed, but the times of
+/// operations do not. Clones share the script.
 #[derive(Clone)]
 pub struct FaultPlan(Arc<Mutex<FaultPlanState>>);
 
@@ -55,7 +55,7 @@ impl FaultPlan {
         })))
     }
 
-    /// The driver, exposed to it.
+    /// Returns the driver with these faults.
     pub fn wrap(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         Box::new(FaultyDriver {
             driver,
@@ -66,12 +66,13 @@ impl FaultPlan {
         })
     }
 
-    /// This happens to the next operation of that kind.
+    /// Makes `fault` happen to the next operation of that kind.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
         self.faults(kind, 1, fault);
     }
 
-    /// This happens to each of the next `count` operations of that kind.
+    /// Makes `fault` happen to each of the next `count` operations of that
+    /// kind.
     pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shared.faults.script_many(kind, count, fault);
@@ -91,13 +92,13 @@ impl std::fmt::Debug for FaultPlan {
     }
 }
 
-/// What a request works on, as far as it shows.
+/// What a request works on, as far as the request shows.
 fn on(request: &Request) -> On {
     match request {
         Request::Recv(RecvArgs { fd, .. })
         | Request::RecvMany(RecvManyArgs { fd, .. })
         | Request::Send(SendArgs { fd, .. }) => {
-            // SAFETY: it is open as long as an operation uses it.
+            // SAFETY: it is open while an operation uses it.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             match SockRef::from(&fd).r#type() {
                 Ok(Type::DGRAM) => On::Datagrams,
@@ -121,7 +122,7 @@ fn on(request: &Request) -> On {
     }
 }
 
-/// The same request for fewer bytes, one at least.
+/// The same request for fewer bytes, at least one.
 fn shortened(request: &Request, chance: u64) -> Request {
     let mut request = *request;
     if let Request::Read(ReadArgs { len, .. })
@@ -139,9 +140,9 @@ fn shortened(request: &Request, chance: u64) -> Request {
 struct FaultyDriver {
     driver: Box<dyn Driver>,
     fault_plan: FaultPlan,
-    /// Of those that the driver has.
+    /// The fates of the operations that the driver has.
     fates: HashMap<OpId, Fate>,
-    /// Over, and not to be seen before.
+    /// Completed, and held back until this time.
     answers: VecDeque<(Instant, Answer)>,
     cancels: Vec<(Instant, OpId)>,
 }
@@ -151,7 +152,8 @@ impl FaultyDriver {
         self.answers.push_back((Instant::now() + after, answer));
     }
 
-    /// A cancel is heard. The driver does not know of one that is stuck.
+    /// A cancel takes effect. The driver does not know of an operation that is
+    /// stuck.
     fn end_early(&mut self, id: OpId) {
         match self.fates.get(&id) {
             Some(fate) if fate.stuck => {
@@ -162,13 +164,13 @@ impl FaultyDriver {
         }
     }
 
-    /// The next moment at which there is something to do here.
+    /// The next moment at which an answer or a cancel is due here.
     fn next_at(&self) -> Option<Instant> {
         let answers = self.answers.iter().map(|(at, _)| *at);
         answers.chain(self.cancels.iter().map(|(at, _)| *at)).min()
     }
 
-    /// Passes on what has been held back long enough.
+    /// Passes on the answers that have been held back long enough.
     fn let_go(&mut self, answers: &mut Vec<Answer>) {
         let now = Instant::now();
         self.answers.retain(|(at, answer)| {
@@ -189,18 +191,19 @@ impl FaultyDriver {
 }
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
-// with no more than was asked for.
+// with no more bytes than requested.
 unsafe impl Driver for FaultyDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         let (mut fate, chance) = self.fault_plan.next(request);
-        // What takes more than an answer in a simulation is an answer here.
+        // Faults that need more than an error in a simulation are plain errors
+        // here.
         let errno = match (fate.full, fate.aborted) {
             (true, _) => Some(libc::ENOSPC),
             (_, true) => Some(libc::ECONNABORTED),
             _ => None,
         };
         fate.errno = fate.errno.or(errno);
-        // A close that fails has closed the file all the same.
+        // A close that fails has closed the file nevertheless.
         if let Some(errno) = fate.errno
             && OpKind::of(request) != OpKind::Close
         {
@@ -215,7 +218,7 @@ unsafe impl Driver for FaultyDriver {
             true => shortened(request, chance),
             false => *request,
         };
-        // SAFETY: as promised to us.
+        // SAFETY: as promised by the caller.
         unsafe { self.driver.submit(id, &request) };
     }
 
@@ -249,7 +252,7 @@ unsafe impl Driver for FaultyDriver {
         let turned = self.driver.poll(wait, &mut over);
         for mut over in over {
             let (id, result) = (over.id, over.result);
-            // What goes on keeps its fate.
+            // A series that goes on keeps its fate.
             let fate = match over.more {
                 true => self.fates.get(&id).copied(),
                 false => self.fates.remove(&id),

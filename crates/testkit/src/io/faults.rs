@@ -1,4 +1,4 @@
-//! What goes wrong, by rate and by script.
+//! Faults, by rate and by script.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Fewer bytes than there are, or than there is room for; one at least.
+    /// Fewer bytes than there are, or than there is room for; at least one.
     Short,
-    /// `EINTR`: a signal came first. The operation is begun again unseen.
+    /// `EINTR`: a signal came first. The operation is begun again without the
+    /// program.
     Interrupted,
-    /// `EAGAIN`: not now.
+    /// `EAGAIN`: try again later.
     WouldBlock,
-    /// `ENOSPC`: the disk is full. By rate, a part of what is written may fit first.
+    /// `ENOSPC`: the disk is full. By rate, a part of the data may fit first.
     NoSpace,
     /// `EDQUOT`: the quota is used up. Comes by script only.
     OverQuota,
@@ -24,15 +25,15 @@ pub enum Fault {
     Reset,
     /// `EMFILE`: there are too many open files.
     TooManyFiles,
-    /// `ENOMEM`: the system did not even take the request.
+    /// `ENOMEM`: the system did not accept the request.
     NotTaken,
-    /// `EIO`: the device is broken. Of a file whose sync or close fails so, what was
-    /// not on the disk may never get there, though a later sync says it is fine.
+    /// `EIO`: the device is broken. If a sync or close of a file fails so, data that
+    /// was not on the disk may never reach it, though a later sync succeeds.
     Broken,
     /// `ECONNREFUSED`: nothing listens there.
     Refused,
-    /// `ETIMEDOUT`: the other side did not answer. The simulation says so after two
-    /// minutes of its own time.
+    /// `ETIMEDOUT`: the other side did not answer. The simulation returns it after
+    /// two minutes of its own time.
     TimedOut,
     /// `ECONNABORTED`: the connection that was to be accepted is gone.
     Aborted,
@@ -40,20 +41,22 @@ pub enum Fault {
     Lost,
     /// A message arrives twice. In a simulation only.
     Doubled,
-    /// A message arrives so much later, and others before it. In a simulation only.
+    /// A message arrives this much later, and others before it. In a simulation
+    /// only.
     Overtaken(Duration),
-    /// It is over so much later.
+    /// The operation completes this much later.
     Late(Duration),
-    /// The device does not answer: it is over when it was cancelled, and not before.
+    /// The device does not answer: the operation completes when it is cancelled, and
+    /// not before.
     Stuck,
-    /// A cancel comes too late: the operation succeeds all the same, if it can.
+    /// A cancel comes too late: the operation succeeds nevertheless, if it can.
     CancelTooLate,
-    /// A cancel is heard only so much later.
+    /// A cancel takes effect only this much later.
     SlowCancel(Duration),
 }
 
 impl Fault {
-    /// The error that it is.
+    /// The error number of the fault.
     fn errno(self) -> Option<i32> {
         match self {
             Fault::Interrupted => Some(libc::EINTR),
@@ -78,8 +81,8 @@ impl Fault {
         }
     }
 
-    /// Whether chance may do this to an operation of that kind. A script may do
-    /// anything to any.
+    /// True if a rate may apply the fault to an operation of that kind. A
+    /// script may apply any fault to any operation.
     fn befalls(self, kind: OpKind, on: On) -> bool {
         use OpKind::{Accept, Close, Connect, Name, Open, Read, Resize, Sync, Write};
         match self {
@@ -118,15 +121,15 @@ pub enum OpKind {
     Open,
     /// Closes a file.
     Close,
-    /// Brings what was written to the disk.
+    /// Syncs data to the disk (`fsync`).
     Sync,
     /// Accepts a connection.
     Accept,
     /// Connects.
     Connect,
-    /// Makes, changes or takes away the name of a file or a directory.
+    /// Makes, changes or removes the name of a file or a directory.
     Name,
-    /// Makes a file longer or shorter, or room for it.
+    /// Changes the length of a file, or allocates room for it.
     Resize,
     /// Anything else.
     Other,
@@ -179,21 +182,21 @@ pub(crate) enum On {
     Disk,
     Pipe,
     Connection,
-    /// Over a network.
+    /// Messages over a network.
     Datagrams,
-    /// Within a machine, where none is lost.
+    /// Messages within a machine, where none is lost.
     LocalMessages,
     Nothing,
 }
 
-/// To which operations a rate belongs.
+/// The operations to which a rate applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum FaultOwner {
     #[default]
     All,
-    /// Those on files and directories.
+    /// Operations on files and directories.
     Files,
-    /// Those on sockets and pipes.
+    /// Operations on sockets and pipes.
     Sockets,
 }
 
@@ -219,16 +222,16 @@ pub(crate) fn on_path(request: &Request) -> On {
     }
 }
 
-/// What will go wrong with one operation.
+/// The faults of one operation.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Fate {
     pub(crate) short: bool,
     pub(crate) errno: Option<i32>,
     pub(crate) late: Duration,
     pub(crate) stuck: bool,
-    /// The disk is full, after a part of it or at once.
+    /// The disk is full, after a part of the data or at once.
     pub(crate) full: bool,
-    /// The connection that comes next is gone.
+    /// The next connection is gone.
     pub(crate) aborted: bool,
     pub(crate) lost: bool,
     pub(crate) doubled: bool,
@@ -239,7 +242,7 @@ pub(crate) struct Fate {
 
 impl Fate {
     fn add(&mut self, fault: Fault, rng: &mut Rng, scripted: bool) {
-        // Chance has a longest delay, a script the delay itself.
+        // A rate has a longest delay, a script the delay itself.
         let mut delay = |longest: Duration| match scripted {
             true => longest,
             false => part_of(longest, rng),
@@ -268,29 +271,29 @@ fn part_of(longest: Duration, rng: &mut Rng) -> Duration {
 #[derive(Clone, Debug)]
 struct ScriptLine {
     kind: OpKind,
-    /// How many of that kind go before.
+    /// How many operations of that kind come before.
     before: u64,
     fault: Fault,
-    /// It is an error of the test if it never comes.
+    /// It is an error of the test if the fault never happens.
     must_come: bool,
 }
 
-/// What goes wrong, by rate and by script.
+/// Faults, by rate and by script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     rates: Vec<(Fault, FaultOwner, f64)>,
-    /// There are rates for files or sockets alone.
+    /// Some rates apply to files or sockets alone.
     some_are_own: bool,
     script: Vec<ScriptLine>,
 }
 
-/// Faults of one sort, whatever their delays are.
+/// True for faults of one sort, whatever their delays are.
 fn same_sort(one: Fault, other: Fault) -> bool {
     std::mem::discriminant(&one) == std::mem::discriminant(&other)
 }
 
 impl Faults {
-    /// The rate of some operations goes before that of all.
+    /// A rate for some operations takes precedence over one for all.
     pub(crate) fn set_rate(&mut self, fault: Fault, whose: FaultOwner, rate: f64) {
         assert!(
             (0.0..=1.0).contains(&rate),
@@ -311,7 +314,8 @@ impl Faults {
         });
     }
 
-    /// This happens to each of the next `count` operations of a kind; one of them must come.
+    /// The fault happens to each of the next `count` operations of a kind; at least one of
+    /// them must come.
     pub(crate) fn script_many(&mut self, kind: OpKind, count: u64, fault: Fault) {
         self.script.extend((0..count).map(|before| ScriptLine {
             kind,
@@ -321,7 +325,7 @@ impl Faults {
         }));
     }
 
-    /// What the script says and has not come, in words.
+    /// The faults of the script that have not happened, in words.
     pub(crate) fn never_came(&self) -> Vec<String> {
         let late = self.script.iter().filter(|line| line.must_come);
         late.map(|line| {
@@ -334,14 +338,14 @@ impl Faults {
         .collect()
     }
 
-    /// True if those operations have a rate of their own. Asked only if some have: else it
-    /// would be a look at all rates for each of them, at each operation.
+    /// True if those operations have a rate of their own. Called only if some have: else
+    /// each operation would search all rates.
     fn has_own(&self, fault: Fault, whose: FaultOwner) -> bool {
         let own = |rate: &(Fault, FaultOwner, f64)| same_sort(rate.0, fault) && rate.1 == whose;
         self.some_are_own && whose != FaultOwner::All && self.rates.iter().any(own)
     }
 
-    /// What will go wrong with the next operation of that kind.
+    /// The faults of the next operation of that kind.
     pub(crate) fn next(&mut self, kind: OpKind, on: On, rng: &mut Rng) -> Fate {
         let mut fate = Fate::default();
         for &(fault, whose, rate) in &self.rates {

@@ -1,41 +1,43 @@
-//! Names that were changed, and may not be on the disk yet.
+//! Changes of names that may not be on the disk yet.
 //!
-//! Each directory has its changes in order, and of those that were not synced a
-//! power cut leaves the first few. Directories know nothing of each other, but for
-//! a rename from one to another, which is there for both or for none.
+//! Each directory has its changes in order, and of the unsynced ones a power cut
+//! leaves the first few. Directories are independent, except for a rename from one
+//! to another, which happens in both or in none.
 
 use std::collections::BTreeMap;
 
 use super::disk::Number;
 use crate::rng::Rng;
 
-/// What became of a name: in which directory, and what it named before.
+/// A change of a name: the directory, the name, and the node that it named
+/// before.
 pub(crate) type DirChange = (Number, Vec<u8>, Option<Number>);
 
 /// The names that were changed since their directories were synced.
 #[derive(Clone, Default)]
 pub(crate) struct Journal {
-    /// In order. What belongs together has one number.
+    /// In order. Changes that belong together have one number.
     changes: Vec<(u64, DirChange)>,
     next: u64,
 }
 
 impl Journal {
-    /// These names are changed together.
+    /// Notes that these names are changed together.
     pub(crate) fn note(&mut self, together: impl IntoIterator<Item = DirChange>) {
         self.next += 1;
         let numbered = together.into_iter().map(|changed| (self.next, changed));
         self.changes.extend(numbered);
     }
 
-    /// True if a power cut may bring back a name of this.
+    /// True if a power cut may bring back a name of this node.
     pub(crate) fn may_bring_back(&self, number: Number) -> bool {
         let before = |changed: &DirChange| changed.2 == Some(number);
         self.changes.iter().any(|(_, changed)| before(changed))
     }
 
-    /// A directory was synced: its changes are on the disk, and of others those
-    /// that belong to them, and what was before these. What they named before.
+    /// A directory was synced: its changes are on the disk, and so are changes
+    /// in other directories that belong to them, with all changes before these.
+    /// Returns the nodes that the names named before.
     pub(crate) fn sync(&mut self, dir: Number) -> Vec<Number> {
         let (mut named, mut dirs) = (Vec::new(), vec![(dir, u64::MAX)]);
         while let Some((dir, last)) = dirs.pop() {
@@ -50,9 +52,9 @@ impl Journal {
         named
     }
 
-    /// The power goes: what is lost, the latest first.
+    /// The power goes: returns the lost changes, the latest first.
     pub(crate) fn cut(self, rng: &mut Rng) -> Vec<DirChange> {
-        // By directory, the number of the last that is left.
+        // By directory, the number of the last change that is left.
         let mut last: BTreeMap<Number, u64> = BTreeMap::new();
         let mut numbers: BTreeMap<Number, Vec<u64>> = BTreeMap::new();
         for (number, (dir, ..)) in &self.changes {
@@ -63,7 +65,8 @@ impl Journal {
             let left = rng.below(numbers.len() + 1);
             last.insert(dir, if left == 0 { 0 } else { numbers[left - 1] });
         }
-        // What belongs to something that is lost is lost too, and what came after.
+        // A change that belongs to a lost one is lost too, with all changes after
+        // it.
         while let Some((number, dir)) = self.torn(&last) {
             last.insert(dir, number - 1);
         }
@@ -72,7 +75,7 @@ impl Journal {
         lost.map(|(_, changed)| changed).collect()
     }
 
-    /// A change that is left, but not all that belongs to it.
+    /// A change that is left although one that belongs to it is lost.
     fn torn(&self, last: &BTreeMap<Number, u64>) -> Option<(u64, Number)> {
         let left = |(number, changed): &(u64, DirChange)| *number <= last[&changed.0];
         let parts = self.changes.iter().filter(|part| left(part));

@@ -1,18 +1,18 @@
-//! [`SimKernel`]: the operations under way, and when each is over.
+//! [`SimKernel`]: the operations under way, and when each completes.
 //!
 //! ```text
 //! submit ──▶ Due(at) ──1──▶ over           1: `collect`: its time has come and
 //!              ▲  │                           it is carried out just now
-//!              3  2                        2: it has to wait for somebody
-//!              │  ▼                        3: what it waits for has changed
-//!            Waiting ──4──▶ Due(at)        4: a cancel, heard at once or later
+//!              3  2                        2: it must wait for a change
+//!              │  ▼                        3: that change has come
+//!            Waiting ──4──▶ Due(at)        4: a cancel, now or later
 //!
 //! A cancel that comes too late ends an operation at 2 instead.
 //! ```
 //!
 //! An operation touches its buffer at 1, in the moment before its end is
-//! collected and at no other time: the latest that a kernel may, and so the
-//! hardest for code that gives memory back too early.
+//! collected and at no other time: that is the latest moment for a kernel, and
+//! so the hardest for code that frees memory too early.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,8 @@ pub(crate) enum WaitKey {
     Socket(SocketId),
 }
 
-/// What has changed since that was told, in any order, some of it more than once.
+/// What has changed since the operations that wait for it were tried, in any
+/// order, perhaps more than once.
 #[derive(Default)]
 pub(crate) struct Changes(Vec<WaitKey>);
 
@@ -67,7 +68,7 @@ impl Extend<WaitKey> for Changes {
 
 enum OpPhase {
     Due(SimEvent),
-    /// It is tried again then.
+    /// The operation is tried again then.
     Resting(SimEvent),
     Waiting,
 }
@@ -77,11 +78,12 @@ struct SimOp {
     fate: Fate,
     began: Duration,
     at: OpPhase,
-    /// Fixed already: an error, or that it was cancelled.
+    /// The answer, if it is fixed already: an error, or that the operation was
+    /// cancelled.
     answer: Option<i32>,
-    /// A cancel came too late, unless it has to wait.
+    /// A cancel came too late, unless the operation must wait.
     end_at_wait: bool,
-    /// When a cancel is heard.
+    /// When a cancel takes effect.
     heard: Option<SimEvent>,
 }
 
@@ -89,13 +91,13 @@ struct SimOp {
 fn may_go_on(request: &Request, result: i32) -> bool {
     match request {
         Request::AcceptMany(..) => result >= 0,
-        // No bytes are the end.
+        // Zero bytes are the end.
         Request::RecvMany(..) => result > 0,
         _ => false,
     }
 }
 
-/// All of the kernel.
+/// The whole kernel.
 pub(crate) struct State {
     pub(crate) clock: VirtualClock,
     pub(crate) rng: Rng,
@@ -108,13 +110,13 @@ pub(crate) struct State {
     /// Messages on their way.
     messages: BTreeMap<OpNumber, Datagram>,
     posted: OpNumber,
-    /// What has changed, and may be waited for.
+    /// Changes that an operation may wait for.
     pub(crate) changed: Changes,
     ops: OpTable<SimOp>,
     submitted: u64,
     events: SimEvents,
     waiting: ByNumber<WaitKey, Vec<OpNumber>>,
-    /// The memory that reads will fill, by where it begins.
+    /// The memory that reads will fill, by its address.
     lent: BTreeMap<usize, usize>,
     /// The buffer of a group that was just filled.
     pub(crate) filled: Option<u16>,
@@ -132,7 +134,7 @@ impl State {
         event
     }
 
-    /// The operation will be carried out so much later.
+    /// The operation will be carried out after this time.
     fn make_due(&mut self, count: OpNumber, after: Duration) {
         if let Some((_, op)) = self.ops.get(count)
             && let OpPhase::Due(event) | OpPhase::Resting(event) = op.at
@@ -145,7 +147,7 @@ impl State {
         }
     }
 
-    /// Looks at a stream again when what is on its way there arrives.
+    /// Tries the operations on a stream again when the data on its way arrives.
     pub(crate) fn await_arrival(&mut self, wire: WireId) {
         if let Some(at) = self.wires.next_arrival(wire) {
             let after = at.saturating_sub(self.clock.elapsed());
@@ -167,7 +169,7 @@ impl State {
         let Some(message) = self.messages.remove(&number) else {
             return;
         };
-        // Not through a way that was cut meanwhile.
+        // Not along a way that was cut meanwhile.
         let path = match &message.target {
             Target::At(to) => network::path(&message.source, to),
             Target::Named(_) => None,
@@ -177,7 +179,7 @@ impl State {
         }
     }
 
-    /// Ways of one latency are cut, or healed.
+    /// Cuts or heals ways of one latency.
     pub(crate) fn cut(&mut self, ways: &[Way], cut: bool) {
         for way in ways {
             self.network.cut(*way, cut);
@@ -231,7 +233,7 @@ impl State {
         }
     }
 
-    /// No two operations may fill the same memory.
+    /// Checks that no two operations fill the same memory.
     fn lend(&mut self, request: &Request) {
         if OpKind::of(request) != OpKind::Read {
             return;
@@ -263,7 +265,8 @@ impl State {
             return;
         };
         let fate = op.fate;
-        // One that runs may be too far on, and one that waits never is.
+        // An operation that runs may be too far on to be cancelled, and one
+        // that waits never is.
         if matches!(op.at, OpPhase::Due(_)) && (fate.cancel_too_late || too_late) {
             op.end_at_wait = true;
             return;
@@ -279,7 +282,7 @@ impl State {
         }
     }
 
-    /// A cancel is heard.
+    /// A cancel takes effect.
     fn end_early(&mut self, count: OpNumber) {
         if let Some(op) = self.ops.get_mut(count)
             && op.answer.is_none()
@@ -290,13 +293,13 @@ impl State {
         }
     }
 
-    /// What waited for something that has changed is tried again.
+    /// Operations that waited for a change are tried again.
     pub(crate) fn tell_changed(&mut self) {
         if self.changed.0.is_empty() {
             return;
         }
         let mut changed = std::mem::take(&mut self.changed.0);
-        // Each once, and in an order that the seed knows.
+        // Each once, and in an order that depends on the seed alone.
         changed.sort_unstable();
         changed.dedup();
         for key in changed.drain(..) {
@@ -313,12 +316,12 @@ impl State {
         self.changed.0 = changed;
     }
 
-    /// When the next operation is over, unless something happens before.
+    /// When the next operation completes, unless something happens before.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         self.events.first().map(|event| event.at)
     }
 
-    /// What has arrived by now and is the next to happen.
+    /// Carries out arrivals at the front whose time has come.
     fn carry_out_arrivals(&mut self) {
         let now = self.clock.elapsed();
         let arrives =
@@ -331,7 +334,8 @@ impl State {
         }
     }
 
-    /// Collects some of those that are over by now: one at least, if any is.
+    /// Collects some of the operations whose time has come: at least one, if
+    /// there is any.
     pub(crate) fn collect(&mut self, answers: &mut Vec<Answer>) {
         let now = self.clock.elapsed();
         while let Some(event) = self.events.pop_by(now) {
@@ -343,7 +347,7 @@ impl State {
         }
     }
 
-    /// This happens now; the answer that comes of it.
+    /// Carries out an event; returns the answer, if it has one.
     fn happens(&mut self, event: SimEvent) -> Option<Answer> {
         match event.what {
             Happens::Over => return self.carry_out(event.count),
@@ -362,7 +366,7 @@ impl State {
     }
 
     fn carry_out(&mut self, count: OpNumber) -> Option<Answer> {
-        // What it was due by has come.
+        // The event for which it was due has come.
         self.ops.get_mut(count)?.at = OpPhase::Waiting;
         let (id, op) = self.ops.get(count)?;
         let (request, fate, answer) = (op.request, op.fate, op.answer);
@@ -426,7 +430,7 @@ impl State {
         }
     }
 
-    /// A series ends after any answer, now and then.
+    /// True if a series goes on; now and then it ends after an answer.
     fn goes_on(&mut self, count: OpNumber, result: i32) -> bool {
         match self.ops.get(count) {
             Some((_, op)) if may_go_on(&op.request, result) && !op.end_at_wait => {
@@ -436,10 +440,10 @@ impl State {
         }
     }
 
-    /// What an error does beside being one.
+    /// The side effects of an error.
     fn fail(&mut self, request: &Request, answer: i32) {
         match (request, -answer) {
-            // As on Linux: whatever it says, it is closed.
+            // As on Linux: a close that fails has closed the file.
             (Request::Close(CloseArgs { fd }), errno) if errno != libc::ECANCELED => {
                 if errno == libc::EIO {
                     self.lose_unsynced(*fd);
@@ -454,7 +458,7 @@ impl State {
                 }
             }
             (Request::Sync(SyncArgs { fd, .. }), libc::EIO) => self.lose_unsynced(*fd),
-            // The write may have been done, and then the sync has failed.
+            // The write may have been done before the sync failed.
             (
                 &Request::WriteThenSync(WriteThenSyncArgs {
                     fd,
@@ -477,22 +481,21 @@ impl State {
         }
     }
 
-    /// What of a file is not on the disk may never get there, though a later sync says
-    /// that it is.
+    /// Unsynced data of a file may never reach the disk, though a later sync succeeds.
     fn lose_unsynced(&mut self, fd: RawFd) {
         if let Some(OpenFile::File { number, .. }) = self.owners.get(fd, "a sync").cloned() {
             self.disk.fail_sync(number, &mut self.rng);
         }
     }
 
-    /// Whether making a file longer or shorter fails now.
+    /// The error, if changing the length of a file fails now.
     pub(crate) fn refuses_length(&mut self) -> Option<i32> {
-        // A length needs no room: a full disk does not mind it.
+        // Changing a length needs no room: it succeeds on a full disk.
         let fate = self.faults.next(OpKind::Resize, On::Disk, &mut self.rng);
         fate.errno.filter(|errno| *errno != libc::EINTR)
     }
 
-    /// Whether making a file fails now.
+    /// The error, if making a file fails now.
     pub(crate) fn refuses_file(&mut self) -> Option<i32> {
         self.faults
             .next(OpKind::Open, On::Pipe, &mut self.rng)
@@ -512,8 +515,8 @@ pub struct SimKernel(Arc<Mutex<State>>, Arc<Input>);
 
 impl SimKernel {
     pub(crate) fn new(options: SimIo, seed: u64, clock: VirtualClock) -> SimKernel {
-        // Its own row of choices, so that i/o and schedules do not shift each
-        // other more than they must.
+        // A random number generator of its own, so that i/o and schedules
+        // change each other as little as possible.
         let rng = Rng::new(seed ^ 0x6b65_726e_656c);
         let state = State {
             clock,
@@ -578,7 +581,7 @@ impl SimKernel {
             .and_then(|file| {
                 let now = state.clock.elapsed();
                 let written = state.disk.write(file, 0, bytes, now);
-                // As if it had been there for long.
+                // As if the file had been there for long.
                 state.disk.sync(file);
                 state.disk.let_go(file);
                 for dir in &dirs {
@@ -593,19 +596,19 @@ impl SimKernel {
         }
     }
 
-    /// What is in a file; none if there is no such file.
+    /// The contents of a file; none if there is no such file.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let path = path.as_ref().as_os_str().as_encoded_bytes();
         self.state().disk.get(path)
     }
 
-    /// What the disk would have if the power went now: what was synced, by
-    /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
-    /// the seed says, each sector of 512 bytes old or new, and any length between the
-    /// old and the new; a file that was cut off and written again may also be as short as it
-    /// was in between. A name is there if its directory was synced since; of what was done in a
-    /// directory after that, the first few changes, a rename wholly or not at all. This kernel
-    /// goes on; another begins with [`SimIo::on_disk`].
+    /// What the disk would have if the power went now: all data that was synced, by `sync_all`,
+    /// `sync_data` or `write_then_sync`, and of unsynced data what the seed decides: each
+    /// sector of 512 bytes is old or new, and the length is any between the old and the new; a
+    /// file that was truncated and written again may also be as short as it was in between. A
+    /// name is there if its directory was synced since; of later changes in that directory the
+    /// first few are there, a rename wholly or not at all. This kernel goes on; another begins
+    /// with [`SimIo::on_disk`].
     ///
     /// ```
     /// use kinfolk_runtime::fs::File;
@@ -635,8 +638,9 @@ impl SimKernel {
         SavedDisk::of(&self.state().disk, seed)
     }
 
-    /// Sets how long everything takes between these two addresses, either way:
-    /// connecting takes it twice. It is what is sent from now on that takes it.
+    /// Sets how long data takes between these two addresses, either way;
+    /// connecting takes twice as long. The latency applies to data sent from
+    /// now on.
     ///
     /// [`machine_at`](super::machine_at) gives a part of a test an address of its own.
     pub fn latency(&self, one: IpAddr, other: IpAddr, latency: Duration) {
@@ -644,9 +648,9 @@ impl SimKernel {
     }
 
     /// Cuts the network between these two addresses, both ways, until it is
-    /// [healed](SimKernel::heal). Nobody is told: bytes wait and arrive afterwards,
-    /// UDP messages are lost, a connect fails after two minutes of the simulation's
-    /// time (`TimedOut`) unless the network is healed before.
+    /// [healed](SimKernel::heal). No side gets an error: bytes wait and arrive
+    /// afterwards, UDP messages are lost, a connect fails after two minutes of the
+    /// simulation's time (`TimedOut`) unless the network is healed before.
     ///
     /// ```
     /// use kinfolk_core::{Error, timeout};
@@ -724,19 +728,19 @@ impl SimKernel {
         words.map(String::from).collect()
     }
 
-    /// This happens to the next operation of that kind. If there is none,
-    /// [`Sim::finish`](crate::Sim::finish) panics.
+    /// Makes `fault` happen to the next operation of that kind. If there is
+    /// none, [`Sim::finish`](crate::Sim::finish) panics.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
         self.faults(kind, 1, fault);
     }
 
-    /// This happens to each of the next `count` operations of that kind. If there is not even
-    /// one, [`Sim::finish`](crate::Sim::finish) panics.
+    /// Makes `fault` happen to each of the next `count` operations of that kind. If there is
+    /// not even one, [`Sim::finish`](crate::Sim::finish) panics.
     pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
         self.state().faults.script_many(kind, count, fault);
     }
 
-    /// What is open, in words.
+    /// The open files, in words.
     pub fn open_files(&self) -> Vec<String> {
         self.state().owners.list()
     }
@@ -746,14 +750,14 @@ impl SimKernel {
         self.state().submitted
     }
 
-    /// How many of them are over.
+    /// How many of them have completed.
     pub fn completed(&self) -> u64 {
         let state = self.state();
         state.submitted - state.ops.len() as u64
     }
 
-    /// Panics if somebody closed a file twice, used one after its end, closed
-    /// one that an operation used, or lent the same memory twice.
+    /// Panics if a program closed a file twice, used a file after its end,
+    /// closed one that an operation used, or lent the same memory twice.
     #[track_caller]
     pub fn check(&self) {
         let wrong = self.state().owners.wrong().join("\n  ");
@@ -763,13 +767,14 @@ impl SimKernel {
         );
     }
 
-    /// What was to go wrong by script and never did, in words.
+    /// The scripted faults that have not happened, in words.
     pub(crate) fn never_came(&self) -> Vec<String> {
         self.state().faults.never_came()
     }
 
-    /// When something happens next, for the loop of the simulation. What arrives by now
-    /// does so here: the loop asks a driver only while operations are under way.
+    /// The time of the next event, for the loop of the simulation. Carries out arrivals
+    /// whose time has come: the loop calls a driver only while operations are under
+    /// way.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let mut state = self.state();
         state.carry_out_arrivals();

@@ -1,4 +1,4 @@
-//! What only Linux has, and what stands in for it elsewhere.
+//! What only Linux has, and the replacement on other systems.
 
 use kinfolk_runtime::io::StatBuf;
 
@@ -20,7 +20,7 @@ pub(crate) const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
 #[cfg(not(target_os = "linux"))]
 pub(crate) const PUNCH_HOLE: i32 = 2;
 
-/// What the system says of a file.
+/// The system's answer about a file.
 #[cfg(target_os = "linux")]
 pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     // SAFETY: plain numbers: all zero is one.

@@ -1,8 +1,9 @@
-//! The only offset that follows the pointers of a request.
+//! The only module that follows the pointers of a request.
 //!
-//! **P1** They lead into the in-flight record of an operation, which lies still and is
-//! no other code's from submission until its end was collected. The kernel calls
-//! in here between the two, and at no other time.
+//! **P1** The pointers lead into the in-flight record of an operation, which does not
+//! move and belongs to the operation alone from submission until its end was
+//! collected. The kernel calls functions of this module between the two, and at no
+//! other time.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use super::linux;
 type RequestPiece = (*mut u8, usize);
 
 /// The pieces of memory that a request reads or writes. Nearly always there is one, which is
-/// kept here without a row: an operation asks for them three times.
+/// stored here without a `Vec`: an operation reads the pieces three times.
 pub(crate) enum Pieces {
     One(RequestPiece),
     Many(Vec<RequestPiece>),
 }
 
-// SAFETY: plain data; P1 binds whoever follows the pointers.
+// SAFETY: plain data; P1 binds the code that follows the pointers.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
@@ -91,13 +92,13 @@ impl Pieces {
         self.len() == 0
     }
 
-    /// Those that hold at least a byte, as ranges of addresses.
+    /// The pieces of at least one byte, as ranges of addresses.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let filled = self.all().iter().filter(|(_, len)| *len > 0);
         filled.map(|(at, len)| (at.addr(), at.addr() + len))
     }
 
-    /// Copies `bytes` into them; there is room for all.
+    /// Copies `bytes` into the pieces; there is room for all of them.
     pub(crate) fn fill(&self, mut bytes: &[u8]) {
         for (at, len) in self.all() {
             let (now, later) = bytes.split_at(bytes.len().min(*len));
@@ -108,7 +109,7 @@ impl Pieces {
         assert!(bytes.is_empty(), "more bytes than room");
     }
 
-    /// The first `most` bytes in them.
+    /// The first `most` bytes in the pieces.
     pub(crate) fn bytes(&self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(most.min(self.len()));
         for (at, len) in self.all() {
@@ -134,7 +135,7 @@ pub(crate) fn path(path: *const libc::c_char) -> Vec<u8> {
     unsafe { CStr::from_ptr(path) }.to_bytes().to_vec()
 }
 
-/// What was asked about a file.
+/// The facts about a file that a request asks for.
 pub(crate) struct FileFacts {
     pub(crate) mode: u32,
     pub(crate) links: u32,
@@ -143,7 +144,7 @@ pub(crate) struct FileFacts {
     pub(crate) changed: std::time::Duration,
 }
 
-/// Answers what was asked about a file.
+/// Writes the facts about a file to the request.
 pub(crate) fn answer_stat(out: *mut StatBuf, about: &FileFacts) {
     // SAFETY: P1.
     unsafe { out.write(linux::stat(about)) };
@@ -152,7 +153,7 @@ pub(crate) fn answer_stat(out: *mut StatBuf, about: &FileFacts) {
 /// An address of a request.
 fn addr(at: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Addr> {
     let len = (len as usize).min(size_of::<libc::sockaddr_storage>());
-    // SAFETY: P1; no more is copied than an address holds.
+    // SAFETY: P1; no more bytes are copied than an address holds.
     let made = unsafe {
         SockAddr::try_init(|storage, size| {
             std::ptr::copy_nonoverlapping(at.cast::<u8>(), storage.cast::<u8>(), len);
@@ -163,7 +164,7 @@ fn addr(at: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Addr>
     Addr::from_system(&made.ok()?.1)
 }
 
-/// Whom a connect is for, or a message.
+/// The address of a connect, or of a message.
 pub(crate) fn target(request: &Request) -> Option<Addr> {
     match *request {
         Request::Connect(ConnectArgs { addr: at, len, .. }) => addr(at, len),
@@ -179,12 +180,13 @@ pub(crate) fn target(request: &Request) -> Option<Addr> {
     }
 }
 
-/// Answers from whom a connection or a message is.
+/// Writes the sender of a connection or a message to the request.
 pub(crate) fn answer_source(request: &Request, from: &Addr) {
     let put = |at: *mut u8, room: usize| -> libc::socklen_t {
         let from = from.to_system();
         let len = (from.len() as usize).min(room);
-        // SAFETY: P1; no more is copied than there is room, and than it holds.
+        // SAFETY: P1; no more bytes are copied than there is room for, and than
+        // the address has.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), at, len) };
         from.len()
     };
@@ -204,7 +206,7 @@ pub(crate) fn answer_source(request: &Request, from: &Addr) {
     }
 }
 
-/// Answers what a message was like.
+/// Writes to the request whether a message was cut.
 pub(crate) fn answer_message(request: &Request, cut: bool) {
     if let Request::RecvMsg(RecvMsgArgs { msg, .. }) = *request {
         // SAFETY: P1.

@@ -1,35 +1,34 @@
-//! A kernel in memory, and what else tests of i/o need.
+//! A kernel in memory, and other tools for tests of i/o.
 //!
 //! Every [`Sim`](crate::Sim) has one: files, pipes and sockets opened inside it
-//! live in memory, completions come in an order that the seed says, and what
-//! can go wrong goes wrong as often as [`SimIo`] says. `sim.io()` is the way to
-//! it from outside.
+//! live in memory, the seed decides the order of completions, and faults happen
+//! as often as [`SimIo`] says. `sim.io()` gives access from outside.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `options` | [`SimIo`]: what a simulated kernel is made with |
-//! | `faults` | what goes wrong, by rate and by script |
+//! | `options` | [`SimIo`]: the options of a simulated kernel |
+//! | `faults` | faults, by rate and by script |
 //! | `kernel` | [`SimKernel`]: the operations under way, when each is over |
 //! | `op_table` | the operations under way, by their places |
-//! | `events` | what will happen, and when |
-//! | `carry` | what each request does |
-//! | `owners` | the table of open files, and who closed one twice |
+//! | `events` | future events, with their times |
+//! | `carry` | carries out each request |
+//! | `owners` | the table of open files, which detects a second close |
 //! | `disk` | files and directories |
 //! | `journal` | names that may not be on the disk yet |
-//! | `power_cut` | [`SavedDisk`]: what is left of them when the power goes |
+//! | `power_cut` | [`SavedDisk`]: the files that are left when the power goes |
 //! | `wires` | streams of bytes: pipes and connections |
-//! | `sockets`, `addr` | who listens where, and messages |
-//! | `network` | how long the way between two addresses is, and whether there is one |
+//! | `sockets`, `addr` | which socket listens where, and messages |
+//! | `network` | the latency between two addresses, and whether the network is cut |
 //! | `memory` | the only place that follows the pointers of a request |
 //! | `linux` | what only Linux has |
 //! | `by_number` | tables by number |
 //! | `driver` | the kernel as a driver and as a system |
-//! | `side` | the simulation's end of it |
+//! | `side` | the i/o on the side of the simulation |
 //! | `audit` | [`Audit`]: counts and checks the traffic of any driver |
 //! | `fault_plan` | [`FaultPlan`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
 //! | `pages` | [`HeldPages`]: the memory of pools, watched after it was freed |
-//! | `open_files` | [`OpenFiles`]: what this process has open |
+//! | `open_files` | [`OpenFiles`]: the files that this process has open |
 
 mod addr;
 mod audit;

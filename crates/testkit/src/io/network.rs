@@ -1,4 +1,4 @@
-//! Between addresses: how long the way is, and whether there is one.
+//! The network between addresses: its latencies and its cuts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,13 +8,13 @@ use kinfolk_core::{IntoOutcome, Local, Result};
 
 use super::addr::Addr;
 
-/// From whom to whom.
+/// From one address to another.
 pub(crate) type Path = (IpAddr, IpAddr);
 
 /// How long a system tries to connect before it gives up, as Linux does.
 pub(crate) const CONNECTING: Duration = Duration::from_secs(127);
 
-/// After how long it tries again.
+/// After this time it tries again.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// The way between two addresses.
@@ -24,7 +24,7 @@ struct Way {
     cut: bool,
 }
 
-/// All ways that are not short and open, each direction by itself.
+/// All ways that have a latency or are cut, for each direction separately.
 #[derive(Default)]
 pub(crate) struct Network(BTreeMap<Path, Way>);
 
@@ -52,7 +52,7 @@ impl Network {
         self.0.entry(path).or_default().cut = cut;
     }
 
-    /// How long something takes; none if nothing gets through.
+    /// How long data takes; none if the way is cut.
     pub(crate) fn delay(&self, path: Option<Path>) -> Option<Duration> {
         match path.and_then(|path| self.0.get(&path)) {
             None => Some(Duration::ZERO),
@@ -60,7 +60,7 @@ impl Network {
         }
     }
 
-    /// How long it takes there and back; none if nothing comes back.
+    /// How long it takes there and back; none if one of the ways is cut.
     pub(crate) fn round(&self, path: Option<Path>) -> Option<Duration> {
         let back = self.delay(path.map(back))?;
         Some(self.delay(path)?.saturating_add(back))
@@ -74,7 +74,7 @@ pub(crate) fn machine() -> Option<IpAddr> {
     MACHINE.get()
 }
 
-/// The address that a socket of this machine has, where it does not say which.
+/// The address of a socket of this machine that does not say which one it has.
 pub(crate) fn own_address(machine: Option<IpAddr>, v6: bool) -> IpAddr {
     match machine {
         Some(machine) if machine.is_ipv6() == v6 => machine,
@@ -83,13 +83,13 @@ pub(crate) fn own_address(machine: Option<IpAddr>, v6: bool) -> IpAddr {
     }
 }
 
-/// Runs a future as a machine with an address of its own, inside a simulation: what it
-/// and its children connect to sees that address, and what they listen at everywhere
-/// (`0.0.0.0`) is there. So a test has several machines, whose ways
-/// [`SimKernel::partition`](super::SimKernel::partition) and
-/// [`latency`](super::SimKernel::latency) name.
+/// Runs a future as a machine with an address of its own, inside a simulation:
+/// connections made by the future and its children come from that address, and their
+/// listeners at every address (`0.0.0.0`) listen there. So a test has several
+/// machines, for which [`SimKernel::partition`](super::SimKernel::partition) and
+/// [`latency`](super::SimKernel::latency) change the ways between them.
 ///
-/// They share the disk, and `127.0.0.1`.
+/// The machines share the disk, and `127.0.0.1`.
 ///
 /// ```
 /// use kinfolk_core::{Error, spawn};
@@ -116,7 +116,7 @@ pub(crate) fn own_address(machine: Option<IpAddr>, v6: bool) -> IpAddr {
 /// As `kinfolk::scope`.
 ///
 /// # Errors
-/// Those of the future.
+/// The panics of the future.
 pub fn machine_at<B>(
     address: IpAddr,
     future: B,

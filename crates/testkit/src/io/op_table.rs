@@ -1,10 +1,11 @@
-//! [`OpTable`]: the operations of a simulated kernel that are under way, at the places that
-//! their host has given them. So one is found without a search: a seed looks for one some
-//! dozens of times.
+//! [`OpTable`]: the operations of a simulated kernel that are under way, at the index that
+//! their host has given them. So an operation is found without a search, which a seed does
+//! some dozens of times.
 
 use kinfolk_runtime::io::driver::OpId;
 
-/// Which operation: how many were submitted before, above its place in the table.
+/// The number of an operation: how many were submitted before, above its place in
+/// the table.
 pub(crate) type OpNumber = u64;
 
 /// Operations under way, by the index of their [`OpId`].
@@ -28,7 +29,8 @@ impl<T> OpTable<T> {
         nth << 32 | u64::from(id.index)
     }
 
-    /// One is submitted. False if another had its place, which is gone.
+    /// An operation is submitted. False if another one had its place, and was
+    /// removed.
     #[must_use]
     pub(crate) fn insert(&mut self, id: OpId, number: OpNumber, op: T) -> bool {
         let at = id.index as usize;
@@ -40,7 +42,7 @@ impl<T> OpTable<T> {
         before.is_none()
     }
 
-    /// The number of the one that is under way by this id.
+    /// The number of the operation that is under way by this id.
     pub(crate) fn of(&self, id: OpId) -> Option<OpNumber> {
         match self.places.get(id.index as usize)? {
             Some((number, own, _)) if *own == id => Some(*number),
@@ -52,7 +54,7 @@ impl<T> OpTable<T> {
         (number & u64::from(u32::MAX)) as usize
     }
 
-    /// That one, and its id; none if it is over.
+    /// The operation with this number, and its id; none if it is over.
     pub(crate) fn get(&self, number: OpNumber) -> Option<(OpId, &T)> {
         match self.places.get(Self::place(number))? {
             Some((own, id, op)) if *own == number => Some((*id, op)),
@@ -67,7 +69,7 @@ impl<T> OpTable<T> {
         }
     }
 
-    /// It is over.
+    /// The operation is over.
     pub(crate) fn remove(&mut self, number: OpNumber) {
         if self.get(number).is_some() {
             self.places[Self::place(number)] = None;
@@ -75,7 +77,7 @@ impl<T> OpTable<T> {
         }
     }
 
-    /// How many are under way.
+    /// How many operations are under way.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -85,7 +87,7 @@ impl<T> OpTable<T> {
 mod tests {
     use super::*;
 
-    /// A place is given out anew, and a number of before does not lead to the one that has it.
+    /// A place is used again, and an old number does not lead to its new operation.
     #[test]
     fn a_number_leads_to_one_operation_alone() {
         let id = |generation| OpId {

@@ -1,10 +1,10 @@
-//! [`OpenFiles`]: what this process has open.
+//! [`OpenFiles`]: the files that this process has open.
 
 use std::collections::BTreeMap;
 
 /// The files that this process had open at some moment, by number, from
 /// `/proc/self/fd`. Other threads open and close files too: a test that compares
-/// two moments is alone in his process.
+/// two moments must be alone in its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFiles(BTreeMap<String, String>);
 
@@ -19,7 +19,7 @@ impl OpenFiles {
             let entry = entry.ok()?;
             let leads_to = std::fs::read_link(entry.path()).ok()?;
             let leads_to = leads_to.to_string_lossy().into_owned();
-            // The one that reads the directory.
+            // The file that reads the directory.
             (!leads_to.ends_with("/fd")).then(|| {
                 let number = entry.file_name().to_string_lossy().into_owned();
                 (number, leads_to)
@@ -28,17 +28,17 @@ impl OpenFiles {
         OpenFiles(open.collect())
     }
 
-    /// How many.
+    /// The number of files.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if none is.
+    /// True if no file is open.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Panics if more are open now, and says which.
+    /// Panics if more files are open now, and names them.
     #[track_caller]
     pub fn assert_no_more(&self) {
         let now = OpenFiles::now();

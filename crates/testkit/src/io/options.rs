@@ -7,10 +7,10 @@ use kinfolk_runtime::io::IN_FLIGHT;
 use super::faults::{Fault, FaultOwner, Faults, OpKind};
 use super::power_cut::SavedDisk;
 
-/// What a simulated kernel is made with: `Sim::builder(7).io(SimIo::rough())`.
+/// The options of a simulated kernel: `Sim::builder(7).io(SimIo::rough())`.
 ///
-/// By default nothing goes wrong and operations take no time; in which order
-/// they are over comes from the seed all the same.
+/// By default there are no faults and operations take no time; the order in
+/// which they complete comes from the seed.
 ///
 /// ```
 /// use kinfolk_runtime::{fs::File, io};
@@ -35,15 +35,15 @@ use super::power_cut::SavedDisk;
 #[must_use = "give it to `Sim::builder(seed).io(…)`"]
 pub struct SimIo {
     pub(crate) faults: Faults,
-    /// To which operations the next rates belong.
+    /// The operations to which the next rates apply.
     whose: FaultOwner,
     pub(crate) in_flight: usize,
-    /// None: an empty one.
+    /// None: an empty disk.
     pub(crate) disk: Option<SavedDisk>,
 }
 
 impl SimIo {
-    /// Nothing goes wrong.
+    /// A kernel without faults.
     pub fn new() -> SimIo {
         SimIo {
             faults: Faults::default(),
@@ -53,9 +53,9 @@ impl SimIo {
         }
     }
 
-    /// What every program must bear: short reads and writes, interrupts,
-    /// operations that are late, cancels that come too late or are heard
-    /// later. None of it is an error.
+    /// Faults that every program must cope with: short reads and writes,
+    /// interrupts, operations that are late, cancels that come too late or take
+    /// effect later. None of them is an error.
     pub fn rough() -> SimIo {
         let moment = Duration::from_millis(1);
         SimIo::new()
@@ -78,8 +78,8 @@ impl SimIo {
         set
     }
 
-    /// The rates that `set` sets are those of files and directories, and go before
-    /// those of everything.
+    /// The rates that `set` sets apply to files and directories, and take
+    /// precedence over those for all operations.
     ///
     /// ```
     /// use kinfolk_testkit::io::SimIo;
@@ -96,13 +96,13 @@ impl SimIo {
         self.only(FaultOwner::Files, set)
     }
 
-    /// The rates that `set` sets are those of sockets and pipes, and go before those
-    /// of everything.
+    /// The rates that `set` sets apply to sockets and pipes, and take precedence
+    /// over those for all operations.
     pub fn for_sockets(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
         self.only(FaultOwner::Sockets, set)
     }
 
-    /// How often fewer bytes are moved than could be.
+    /// How often fewer bytes are moved than possible.
     ///
     /// # Panics
     /// As for the other rates, if it does not lie between 0 and 1.
@@ -116,7 +116,7 @@ impl SimIo {
         self.rate(Fault::Interrupted, rate)
     }
 
-    /// How often a pipe or a socket says: not now.
+    /// How often a pipe or a socket answers `EAGAIN`.
     pub fn would_block(self, rate: f64) -> Self {
         self.rate(Fault::WouldBlock, rate)
     }
@@ -128,15 +128,15 @@ impl SimIo {
     }
 
     /// How often a connection is gone for both sides. The other side may still read some
-    /// of what was sent before, and is told then.
+    /// of the data sent before, and then gets the error.
     pub fn resets(self, rate: f64) -> Self {
         self.rate(Fault::Reset, rate)
     }
 
     /// How often an operation on a file or a directory fails with `EIO`: reads, writes,
-    /// syncs, and opening, renaming, removing, resizing and closing. Of a file whose sync
-    /// or close fails so, what was not on the disk may never get there, though a later
-    /// sync says it is fine: a program that goes on must write it again, or give the
+    /// syncs, and opening, renaming, removing, resizing and closing. If a sync or close
+    /// of a file fails so, data that was not on the disk may never reach it, though a
+    /// later sync succeeds: a program that goes on must write the data again, or give the
     /// file up.
     pub fn broken(self, rate: f64) -> Self {
         self.rate(Fault::Broken, rate)
@@ -154,7 +154,7 @@ impl SimIo {
     }
 
     /// How often a connection is gone before it was accepted: `accept` fails with
-    /// `ConnectionAborted`, and can be asked again.
+    /// `ConnectionAborted`, and can be called again.
     pub fn aborted(self, rate: f64) -> Self {
         self.rate(Fault::Aborted, rate)
     }
@@ -169,8 +169,8 @@ impl SimIo {
         self.rate(Fault::Doubled, rate)
     }
 
-    /// How often a UDP message arrives later than it could, and by how much at most:
-    /// what is sent meanwhile arrives before it.
+    /// How often a UDP message arrives later than possible, and by how much at most:
+    /// messages sent meanwhile arrive before it.
     pub fn overtaken(self, rate: f64, longest: Duration) -> Self {
         self.rate(Fault::Overtaken(longest), rate)
     }
@@ -180,18 +180,19 @@ impl SimIo {
         self.rate(Fault::TooManyFiles, rate)
     }
 
-    /// How often the system does not even take a request.
+    /// How often the system does not accept a request.
     pub fn not_taken(self, rate: f64) -> Self {
         self.rate(Fault::NotTaken, rate)
     }
 
-    /// How often an operation is over later than it could be, and by how much
-    /// at most.
+    /// How often an operation completes later than possible, and by how much at
+    /// most.
     pub fn late(self, rate: f64, longest: Duration) -> Self {
         self.rate(Fault::Late(longest), rate)
     }
 
-    /// How often a file does not answer: the operation is over when it was cancelled.
+    /// How often a file does not answer: the operation completes when it is
+    /// cancelled.
     pub fn stuck(self, rate: f64) -> Self {
         self.rate(Fault::Stuck, rate)
     }
@@ -201,13 +202,14 @@ impl SimIo {
         self.rate(Fault::CancelTooLate, rate)
     }
 
-    /// How often a cancel is heard only after a while, and how long at most.
+    /// How often a cancel takes effect only after a while, and after how long
+    /// at most.
     pub fn slow_cancels(self, rate: f64, longest: Duration) -> Self {
         self.rate(Fault::SlowCancel(longest), rate)
     }
 
-    /// This happens to the `nth` operation of a kind, counted from 1. If there are not so many,
-    /// [`Sim::finish`](crate::Sim::finish) panics.
+    /// Makes `fault` happen to the `nth` operation of a kind, counted from 1. If there are not
+    /// so many, [`Sim::finish`](crate::Sim::finish) panics.
     ///
     /// # Panics
     /// If `nth` is 0.
@@ -217,15 +219,15 @@ impl SimIo {
         self
     }
 
-    /// How many operations the kernel is given at once; more wait. What waits for
-    /// another side does not count.
+    /// How many operations the kernel carries out at once; more wait. Operations
+    /// that wait for another side do not count.
     pub fn in_flight(mut self, most: usize) -> Self {
         self.in_flight = most;
         self
     }
 
-    /// It begins with this disk: what [a power cut](super::SimKernel::power_cut)
-    /// has left of another.
+    /// The kernel begins with this disk: the one that [a power
+    /// cut](super::SimKernel::power_cut) has left of another.
     pub fn on_disk(mut self, disk: SavedDisk) -> Self {
         self.disk = Some(disk);
         self

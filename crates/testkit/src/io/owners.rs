@@ -1,7 +1,7 @@
-//! The table of open files: who owns which number.
+//! The table of open files by number.
 //!
-//! Numbers begin where no real file's lies and are never used again, so that
-//! whoever uses one after its end, or ends it twice, is found out.
+//! Numbers begin where no real file's number is and are never used again, so
+//! that a use after the end of a file, or a second close, is detected.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::wires::WireId;
 /// The first number: no process has so many files open.
 const FIRST: RawFd = 0x4000_0000;
 
-/// What is open.
+/// An open file.
 #[derive(Clone, Debug)]
 pub(crate) enum OpenFile {
     File {
@@ -45,7 +45,7 @@ impl OpenFile {
 
 struct OwnedFile {
     open: OpenFile,
-    /// Operations under way that use it.
+    /// How many operations under way use it.
     used: u32,
 }
 
@@ -54,7 +54,7 @@ struct OwnedFile {
 pub(crate) struct Owners {
     open: ByNumber<RawFd, OwnedFile>,
     made: RawFd,
-    /// What was done wrong.
+    /// The mistakes of the program.
     wrong: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Owners {
         }
     }
 
-    /// What it is, for a caller that should own it.
+    /// The file with this number, for a caller that should own it.
     pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut OpenFile> {
         let why = self.why_not(fd);
         match self.open.get_mut(&fd) {
@@ -96,7 +96,7 @@ impl Owners {
         }
     }
 
-    /// An operation uses it.
+    /// An operation uses the file.
     pub(crate) fn begin_use(&mut self, fd: RawFd) {
         if let Some(owned) = self.open.get_mut(&fd) {
             owned.used += 1;
@@ -131,7 +131,7 @@ impl Owners {
         }
     }
 
-    /// What is open.
+    /// The open files.
     pub(crate) fn list(&self) -> Vec<String> {
         let mut open: Vec<_> = self.open.iter().collect();
         open.sort_unstable_by_key(|(fd, _)| **fd);

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::quarantine::{PATTERN, wrong_from};
 
-/// What begins at a multiple of this is held back, and nothing else.
+/// Only memory that begins at a multiple of this is held back.
 const PAGE: usize = 4096;
 
-/// How many pieces are held back; of more, the oldest are checked and let go.
+/// How many pieces are held back; of more, the oldest are checked and freed.
 const MOST: usize = 512;
 
-/// How many bytes, at most.
+/// How many bytes are held back at most.
 const MOST_BYTES: usize = 16 << 20;
 
 #[derive(Clone, Copy)]
@@ -22,27 +22,27 @@ struct PagePiece {
 
 impl PagePiece {
     fn layout(self) -> Layout {
-        // SAFETY: it was one when it was allocated.
+        // SAFETY: the layout was valid when the piece was allocated.
         unsafe { Layout::from_size_align_unchecked(self.size, PAGE) }
     }
 
     fn bytes(&self) -> &[u8] {
         let at = std::ptr::with_exposed_provenance(self.at);
-        // SAFETY: it is filled, and held back as long as somebody has it.
+        // SAFETY: it is filled, and held back while this value exists.
         unsafe { std::slice::from_raw_parts(at, self.size) }
     }
 }
 
-/// An allocator must not allocate: all of it lies here.
+/// An allocator must not allocate: all its data is in place.
 struct HeldPieces {
     pieces: [PagePiece; MOST],
     first: usize,
     count: usize,
     bytes: usize,
-    /// How many were held back so far.
+    /// How many pieces were held back so far.
     freed: usize,
-    /// How many of those that were let go had been written, and where the first
-    /// of them.
+    /// How many of the freed pieces had been written, and where the first of
+    /// them was.
     wrong: usize,
     wrong_at: usize,
 }
@@ -58,7 +58,7 @@ impl HeldPieces {
         self.freed += 1;
     }
 
-    /// The oldest one.
+    /// Checks and frees the oldest piece.
     fn let_go(&mut self) {
         let oldest = self.pieces[self.first];
         self.look_at(&oldest);
@@ -66,8 +66,8 @@ impl HeldPieces {
         self.count -= 1;
         self.bytes -= oldest.size;
         let at = std::ptr::with_exposed_provenance_mut(oldest.at);
-        // SAFETY: whoever freed it left it to us, and it is in no other place. Noticed by
-        // `what_was_let_go_was_looked_at`.
+        // SAFETY: the code that freed it left it to this allocator, and it is in no other
+        // place. Noticed by `what_was_let_go_was_looked_at`.
         unsafe { System.dealloc(at, oldest.layout()) };
     }
 
@@ -82,11 +82,11 @@ impl HeldPieces {
 }
 
 /// An allocator that does not free pages but fills them with a pattern and holds
-/// them back: whoever writes there afterwards, a kernel above all, is found out by
-/// [`check`](HeldPages::check). Pages are what begins at a multiple of 4096: so the
+/// them back: [`check`](HeldPages::check) detects later writes into them, above all
+/// by a kernel. Pages are allocations that begin at a multiple of 4096: such as the
 /// buffers of a [`BufferPool`](kinfolk_runtime::io::BufferPool), of
 /// [`registered`](kinfolk_runtime::io::registered) and
-/// [`Aligned`](kinfolk_runtime::io::Aligned). All else goes to the system's
+/// [`Aligned`](kinfolk_runtime::io::Aligned). Other allocations go to the system's
 /// allocator.
 ///
 /// ```
@@ -102,7 +102,7 @@ impl HeldPieces {
 pub struct HeldPages(Mutex<HeldPieces>);
 
 impl HeldPages {
-    /// One that holds nothing.
+    /// An allocator that holds nothing back yet.
     #[expect(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> HeldPages {
         HeldPages(Mutex::new(HeldPieces {
@@ -125,7 +125,7 @@ impl HeldPages {
         self.held().freed
     }
 
-    /// Panics if something was written into pages after they were freed.
+    /// Panics if pages were written after they were freed.
     #[track_caller]
     pub fn check(&self) {
         let mut held = self.held();
@@ -134,7 +134,7 @@ impl HeldPages {
             held.look_at(&piece);
         }
         let (wrong, at) = (std::mem::take(&mut held.wrong), held.wrong_at);
-        // Whoever panics allocates.
+        // A panic allocates.
         drop(held);
         assert!(
             wrong == 0,
@@ -171,7 +171,7 @@ unsafe impl GlobalAlloc for HeldPages {
             // SAFETY: as above.
             return unsafe { System.dealloc(at, layout) };
         }
-        // SAFETY: the caller gives it up.
+        // SAFETY: the caller gives the memory up.
         unsafe { at.write_bytes(PATTERN, layout.size()) };
         let piece = PagePiece {
             at: at.expose_provenance(),
@@ -202,7 +202,7 @@ mod tests {
         let at = freed(&pages, PAGE);
         freed(&pages, PAGE);
         pages.check();
-        // SAFETY: it is held back, and nobody looks at it now.
+        // SAFETY: the memory is held back, and not read now.
         unsafe { at.add(5).write(1) };
         pages.check();
     }

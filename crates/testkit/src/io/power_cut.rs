@@ -1,5 +1,5 @@
-//! What a disk has when the power goes: what was synced, and of the rest
-//! whatever had got that far.
+//! The disk after the power goes: all synced data, and of the rest whatever had
+//! reached the disk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,29 +9,30 @@ use std::path::Path;
 use super::disk::{Disk, NodeKind};
 use crate::rng::Rng;
 
-/// What a disk writes at once: all of it, or nothing.
+/// The unit of a disk's write: all of it, or nothing.
 const SECTOR: usize = 512;
 
-/// What of a file was changed since it was synced.
+/// The changes of a file since it was synced.
 #[derive(Clone, Default)]
 pub(crate) struct Unsynced {
-    /// The sectors that were changed, as they were. Short at the end of the file.
+    /// The old bytes of the sectors that were changed. Short at the end of the
+    /// file.
     before: BTreeMap<usize, Vec<u8>>,
     /// How long the file was, once it has been changed.
     len: Option<usize>,
-    /// The least length that the file has had since, if it was cut off: a truncate reaches
+    /// The least length of the file since then, if it was truncated: a truncate reaches
     /// the disk before or without the writes that follow it.
     shortest: Option<usize>,
-    /// The sectors whose new bytes are given up, because a sync failed, as they are on
-    /// the disk. A sync leaves them alone, unless they were written again.
+    /// The sectors whose new bytes are lost, because a sync failed, as they are on the
+    /// disk. A sync does not write them, unless the file was written there again.
     given_up: BTreeMap<usize, Vec<u8>>,
-    /// The length that a sync leaves on the disk, where it is not that of the file: a
-    /// sync failed, and the new length is given up too.
+    /// The length that a sync leaves on the disk, if it is not that of the file: a
+    /// sync failed, and the new length is lost too.
     given_up_len: Option<usize>,
 }
 
 impl Unsynced {
-    /// These bytes of a file are about to change, or to come or go.
+    /// These bytes of a file are about to change, to be added or to be removed.
     pub(crate) fn touch(&mut self, bytes: &[u8], range: Range<usize>) {
         self.len
             .get_or_insert(self.given_up_len.unwrap_or(bytes.len()));
@@ -50,7 +51,7 @@ impl Unsynced {
         }
     }
 
-    /// The file is about to be cut off at `len`.
+    /// The file is about to be truncated to `len`.
     pub(crate) fn shorten(&mut self, len: usize) {
         self.shortest = Some(self.shortest.map_or(len, |shortest| shortest.min(len)));
     }
@@ -62,8 +63,9 @@ impl Unsynced {
         self.shortest = None;
     }
 
-    /// A sync has failed. As on Linux the system holds what it could not write for
-    /// written, so that it is not written later; some of it may have been.
+    /// A sync has failed. Like Linux, the system regards the data that it could
+    /// not write as written, so that it does not write it later; some of it may
+    /// have been written.
     pub(crate) fn fail(&mut self, rng: &mut Rng) {
         self.shortest = None;
         for (sector, before) in std::mem::take(&mut self.before) {
@@ -78,8 +80,8 @@ impl Unsynced {
         }
     }
 
-    /// What is left of a file: of each sector that was changed the old or the new bytes, and
-    /// the old length, the new one, the shortest since the last sync or any in between.
+    /// The rest of a file: of each changed sector the old or the new bytes, and as its
+    /// length the old one, the new one, the shortest since the last sync or any in between.
     fn cut(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
         let new = self.given_up_len.unwrap_or(bytes.len());
         let old = self.len.unwrap_or(new);
@@ -104,7 +106,7 @@ impl Unsynced {
     }
 }
 
-/// A sector of a file is as it was; zero where the file was shorter.
+/// Restores a sector of a file; bytes beyond the old length are zero.
 fn put_back(bytes: &mut [u8], sector: usize, before: &[u8]) {
     let at = bytes.len().min(sector * SECTOR);
     let end = bytes.len().min(at + SECTOR);
@@ -137,7 +139,7 @@ impl SavedDisk {
         self.0
     }
 
-    /// What is in a file; none if there is no such file.
+    /// The contents of a file; none if there is no such file.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         self.0.get(path.as_ref().as_os_str().as_encoded_bytes())
     }
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of `/a` after cuts with many seeds.
+    /// The contents of `/a` after cuts with many seeds.
     fn left(disk: &Disk) -> BTreeSet<Vec<u8>> {
         let saved = (0..200).map(|seed| SavedDisk::of(disk, seed));
         saved
@@ -211,7 +213,7 @@ mod tests {
         disk.write(file, 2, b"xy", Duration::ZERO).unwrap();
         let lengths = ["ab", "ab\0", "ab\0\0", "abx", "abxy"];
         assert_eq!(left(&disk), words(&lengths));
-        // Cut off and made anew.
+        // Truncated and written again.
         disk.sync(file);
         let again = disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
         assert_eq!(again, file);
@@ -265,8 +267,8 @@ mod tests {
         assert!((5..15).contains(&lost), "{lost}");
     }
 
-    /// The lengths of `/a` that cuts may leave after this was done to four bytes that
-    /// were synced, the sync after it failed, and the next one succeeded.
+    /// The lengths of `/a` that cuts may leave after `change` was applied to four
+    /// synced bytes, the sync after it failed, and the next one succeeded.
     fn lengths_after_a_failed_sync(
         change: impl Fn(&mut Disk, u64),
         after: impl Fn(&mut Disk, u64),
@@ -308,7 +310,8 @@ mod tests {
             lengths_after_a_failed_sync(make_room, nothing),
             [4, 9].into()
         );
-        // What is written again is safe, and so is what makes the file longer still.
+        // Data that is written again is safe, and so is a change that makes the file
+        // still longer.
         assert_eq!(lengths_after_a_failed_sync(append, append), [6].into());
         let longer = |disk: &mut Disk, file| disk.set_len(file, 8).unwrap();
         assert_eq!(lengths_after_a_failed_sync(append, longer), [8].into());
@@ -322,7 +325,7 @@ mod tests {
         };
         let all = 3 * SECTOR + 4;
         let before = |disk: &mut Disk, file| disk.write(file, 0, b"x", Duration::ZERO).unwrap();
-        // The first sector goes to the disk as a whole.
+        // The first sector reaches the disk as a whole.
         let left = lengths_after_a_failed_sync(append, before);
         assert_eq!(left, [SECTOR, all].into());
         let same = |disk: &mut Disk, file| disk.set_len(file, all as u64).unwrap();
@@ -356,7 +359,7 @@ mod tests {
         disk.sync(dir);
     }
 
-    /// Which files are left after cuts with many seeds.
+    /// The files that are left after cuts with many seeds.
     fn names(disk: &Disk) -> BTreeSet<String> {
         let saved = (0..200).map(|seed| SavedDisk::of(disk, seed).0.files());
         saved
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(names(&disk), set(["", "/tmp/a"]));
         sync_dir(&mut disk, b"/tmp");
         assert_eq!(names(&disk), set(["/tmp/a"]));
-        // The first few of what is done in a directory.
+        // The first few of the changes in a directory.
         make(&mut disk, b"/tmp/b");
         disk.unlink(b"/tmp/a", false).unwrap();
         assert_eq!(names(&disk), set(["/tmp/a", "/tmp/a /tmp/b", "/tmp/b"]));
@@ -414,7 +417,7 @@ mod tests {
         sync_dir(&mut disk, b"/etc");
         disk.rename(b"/tmp/a", b"/tmp/b").unwrap();
         assert_eq!(names(&disk), set(["/etc/c /tmp/a /tmp/b", "/etc/c /tmp/b"]));
-        // What is behind it in the other directory goes with it.
+        // The changes behind it in the other directory are lost with it.
         disk.rename(b"/tmp/b", b"/etc/b").unwrap();
         disk.unlink(b"/etc/c", false).unwrap();
         let all = [
@@ -424,7 +427,7 @@ mod tests {
             "/etc/b",
         ];
         assert_eq!(names(&disk), set(all));
-        // And what is before it is there with it.
+        // And the changes before it are kept with it.
         sync_dir(&mut disk, b"/etc");
         assert_eq!(names(&disk), set(["/etc/b"]));
         let left = SavedDisk::of(&disk, 1).get("/etc/b");

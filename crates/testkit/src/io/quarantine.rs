@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kinfolk_runtime::io::{IoBuf, IoBufMut};
 
-/// What the memory of a buffer is filled with at its end.
+/// The pattern with which the memory of a buffer is filled at its end.
 pub(super) const PATTERN: u8 = 0xdb;
 
 /// How many bytes are held back, by default.
@@ -18,7 +18,7 @@ struct HeldBuffers {
     /// How many bytes are held back, at most; of more, the oldest are checked and
     /// let go.
     most: usize,
-    /// What was wrong with those that were let go.
+    /// The faults found in buffers that were freed.
     wrong: Vec<String>,
     living: usize,
 }
@@ -38,11 +38,11 @@ impl HeldBuffers {
     }
 }
 
-/// Where something was first written into memory that was given back.
+/// Where freed memory was first written.
 pub(super) fn wrong_from(bytes: &[u8]) -> Option<usize> {
-    // The compiler may not think that they are what we wrote.
+    // The compiler must not assume that the bytes are unchanged.
     let bytes = std::hint::black_box(bytes);
-    // Much at once: it is nearly always as it should be.
+    // Many bytes at once: nearly always they are unchanged.
     let (whole, rest) = bytes.as_chunks::<64>();
     if whole.iter().all(|part| *part == [PATTERN; 64]) && rest.iter().all(|byte| *byte == PATTERN) {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn wrong_from(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte != PATTERN)
 }
 
-/// What was written into memory that was given back.
+/// The write into freed memory, in words.
 fn changed(bytes: &[u8]) -> Option<String> {
     let at = wrong_from(bytes)?;
     let count = bytes.iter().filter(|byte| **byte != PATTERN).count();
@@ -61,8 +61,8 @@ fn changed(bytes: &[u8]) -> Option<String> {
 }
 
 /// Makes buffers whose memory is not freed at their end but filled with a
-/// pattern and held back: whoever writes into it afterwards, a kernel above all,
-/// is found out by [`check`](Quarantine::check). Works with every driver.
+/// pattern and held back: [`check`](Quarantine::check) detects later writes into
+/// it, above all by a kernel. Works with every driver.
 ///
 /// ```
 /// use kinfolk_testkit::{Sim, io::Quarantine};
@@ -89,13 +89,13 @@ impl Default for Quarantine {
 }
 
 impl Quarantine {
-    /// One that holds nothing yet, and up to 64 MiB.
+    /// A quarantine that is empty, and holds back up to 64 MiB.
     pub fn new() -> Quarantine {
         Quarantine::at_most(MOST)
     }
 
-    /// One that holds back so many bytes at most: of more, the oldest are checked
-    /// and let go.
+    /// A quarantine that holds back so many bytes at most: of more, the oldest
+    /// are checked and freed.
     pub fn at_most(bytes: usize) -> Quarantine {
         Quarantine(Arc::new(Mutex::new(HeldBuffers {
             boxes: VecDeque::new(),
@@ -130,12 +130,12 @@ impl Quarantine {
         }
     }
 
-    /// How many of its buffers are not at their end yet.
+    /// How many of its buffers have not been dropped yet.
     pub fn living(&self) -> usize {
         self.held().living
     }
 
-    /// Panics if something was written into a buffer after its end.
+    /// Panics if a buffer was written after its end.
     #[track_caller]
     pub fn check(&self) {
         let held = self.held();
@@ -184,8 +184,8 @@ impl DerefMut for Quarantined {
     }
 }
 
-// SAFETY: the bytes lie on the heap, all of them are initialised, and they are
-// this value's alone.
+// SAFETY: the bytes are on the heap, all of them are initialised, and they
+// belong to this value alone.
 unsafe impl IoBuf for Quarantined {
     fn ptr(&self) -> *const u8 {
         self.bytes.as_ptr()
@@ -223,7 +223,7 @@ mod tests {
         let at = buf.ptr_mut();
         drop(buf);
         quarantine.check();
-        // SAFETY: the memory is held back, and nobody looks at it now.
+        // SAFETY: the memory is held back, and not read now.
         unsafe {
             at.add(3).write(1);
             at.add(7).write(1);

@@ -1,5 +1,6 @@
-//! The simulation's end of the i/o: what its host answers, and the thread_io that
-//! its loop turns. `no_io.rs` stands in for this file where there is no i/o.
+//! The i/o of a simulation on the side of its host: the handle that the host
+//! returns, and the thread i/o that its loop polls. `no_io.rs` replaces this file
+//! if there is no i/o.
 
 use std::any::Any;
 use std::panic::Location;
@@ -21,15 +22,15 @@ use crate::sim::{Sim, SimBuilder};
 /// The kernel of a simulation.
 pub(crate) type TestKernel = SimKernel;
 
-/// What the simulation's i/o is made with.
+/// The options of a simulation's i/o.
 pub(crate) type IoOptions = SimIo;
 
-/// What every program must bear.
+/// Faults that every program must cope with.
 pub(crate) fn rough() -> IoOptions {
     SimIo::rough()
 }
 
-/// What the host answers.
+/// The handle that the host returns.
 pub(crate) struct SimIoHandle(Arc<IoHandle>);
 
 impl SimIoHandle {
@@ -42,15 +43,15 @@ impl SimIoHandle {
     }
 }
 
-/// What the loop turns.
+/// The part that the loop polls.
 pub(crate) struct IoSide {
-    // Before the kernel: it waits for what is under way there.
+    // Before the kernel: its drop waits for the operations under way there.
     thread_io: Box<ThreadIo>,
     kernel: SimKernel,
     audit: Audit,
 }
 
-/// The two ends of it.
+/// Makes both parts.
 pub(crate) fn make(options: IoOptions, seed: u64, clock: &VirtualClock) -> (SimIoHandle, IoSide) {
     let most = options.in_flight;
     let kernel = SimKernel::new(options, seed, clock.clone());
@@ -64,7 +65,7 @@ pub(crate) fn make(options: IoOptions, seed: u64, clock: &VirtualClock) -> (SimI
         }),
         Box::new(kernel.clone()),
         most,
-        // The loop looks at its thread_io whenever it may have something.
+        // The loop polls its thread i/o whenever that may have something to do.
         Box::new(|_| {}),
     );
     let side = IoSide {
@@ -76,32 +77,32 @@ pub(crate) fn make(options: IoOptions, seed: u64, clock: &VirtualClock) -> (SimI
 }
 
 impl IoSide {
-    /// From here on, what is begun on this thread is the simulation's.
+    /// From here on, operations begun on this thread belong to the simulation.
     pub(crate) fn enter(&self) -> Inside<'_> {
         Inside {
-            // SAFETY: the answer borrows us, so that we outlive it; and we are
-            // on one thread at a time, because a thread_io is on one.
+            // SAFETY: the answer borrows this value, which outlives it; and the
+            // value is on one thread at a time, because a thread_io is.
             _entered: unsafe { self.thread_io.enter() },
             _side: self,
         }
     }
 
-    /// True if there may be something to turn the thread_io for.
+    /// True if the thread i/o may have something to do.
     pub(crate) fn is_busy(&self) -> bool {
         self.thread_io.is_busy()
     }
 
-    /// Completes the operations that are over by now; how many.
+    /// Completes the operations whose time has come; returns how many.
     pub(crate) fn turn(&self) -> usize {
         self.thread_io.poll(WaitMode::No)
     }
 
-    /// When the next operation is over.
+    /// When the next operation completes.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         self.kernel.next_at()
     }
 
-    /// What is under way is ended, and nothing may be left behind.
+    /// Ends the operations under way, and checks that nothing is left behind.
     #[track_caller]
     pub(crate) fn finish(&self, seed: u64) {
         self.thread_io.close();
@@ -123,15 +124,15 @@ impl IoSide {
         );
     }
 
-    /// Its kernel.
+    /// The simulated kernel.
     pub(crate) fn kernel(&self) -> TestKernel {
         self.kernel.clone()
     }
 }
 
 impl CancelEverywhere {
-    /// As [`run_then`](CancelEverywhere::run_then), and `check` looks at the simulated kernel
-    /// that the run had: its files, and what a power cut would leave of them.
+    /// Like [`run_then`](CancelEverywhere::run_then), and `check` gets the simulated kernel
+    /// of the run: its files, and what a power cut would leave of them.
     ///
     /// ```
     /// use kinfolk_runtime::fs;
@@ -170,8 +171,8 @@ pub(crate) struct Inside<'a> {
 }
 
 impl SimBuilder {
-    /// What its kernel is like: what goes wrong, and how often. Without this
-    /// nothing does.
+    /// Sets the options of the simulated kernel: its faults and their rates.
+    /// Without this there are none.
     pub fn io(mut self, options: SimIo) -> Self {
         self.io = options;
         self
@@ -179,12 +180,12 @@ impl SimBuilder {
 }
 
 impl Sim {
-    /// Its kernel: files, what is open, what is to go wrong.
+    /// The simulated kernel: its files, the open ones, the faults to come.
     pub fn io(&self) -> SimKernel {
         self.io.kernel.clone()
     }
 
-    /// What goes between it and its kernel.
+    /// Counts the operations between the simulation and its kernel.
     pub fn io_audit(&self) -> Audit {
         self.io.audit.clone()
     }

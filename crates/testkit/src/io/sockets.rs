@@ -1,5 +1,5 @@
-//! Sockets: who listens where, which connections wait to be accepted, and
-//! messages.
+//! Sockets: which of them listen and where, which connections wait to be
+//! accepted, and messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +14,16 @@ use super::wires::WireId;
 /// The number of a socket.
 pub(crate) type SocketId = u64;
 
-/// The first port that is given to a socket that asks for none.
+/// The first port for sockets that do not choose one.
 const PORTS: u16 = 40_000;
 
-/// How many messages wait at a socket; more are lost, as is the way of messages.
+/// How many messages wait at a socket; more are lost, as UDP allows.
 const MESSAGES: usize = 1024;
 
-/// How many of them within a machine; a sender of more waits. As Linux has it.
+/// How many messages wait within a machine; then a sender waits. As on Linux.
 const LOCAL_MESSAGES: usize = 11;
 
-/// No message over the network is longer.
+/// The longest message over the network.
 const LONGEST: usize = 65_507;
 
 pub(crate) enum SocketStage {
@@ -37,16 +37,16 @@ pub(crate) enum SocketStage {
         input: WireId,
         output: WireId,
     },
-    /// Messages: those that came, and to whom it is connected.
+    /// Messages: those that have come, and the peer, if connected.
     Messages {
         inbox: VecDeque<(Addr, Vec<u8>)>,
         to: Option<Addr>,
-        /// What its owner is told next, once.
+        /// The error that the next operation of its owner returns, once.
         error: Option<Errno>,
     },
 }
 
-/// Whom a message is for.
+/// The receiver of a message.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// The socket that has this address.
@@ -64,7 +64,7 @@ pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What became of a message.
+/// The result of sending a message.
 pub(crate) enum Sent {
     To(SocketId),
     /// There is no room for it yet.
@@ -85,16 +85,16 @@ pub(crate) struct SimSocket {
     pub(crate) stage: SocketStage,
     pub(crate) local: Option<Addr>,
     pub(crate) peer: Option<Addr>,
-    /// Its name on the disk.
+    /// The socket's name on the disk.
     pub(crate) named: Option<Number>,
-    /// The address of the machine that it is on.
+    /// The address of the socket's machine.
     pub(crate) machine: Option<IpAddr>,
 }
 
 /// All sockets.
 #[derive(Default)]
 pub(crate) struct Sockets {
-    /// Each by itself: a node of the map would be some kilobytes long.
+    /// Each boxed: a node of the map would be some kilobytes long.
     all: BTreeMap<SocketId, Box<SimSocket>>,
     next: SocketId,
     ports: u16,
@@ -148,14 +148,14 @@ impl Sockets {
         }
     }
 
-    /// Gives a socket an address; the port is chosen if none is asked for.
+    /// Gives a socket an address; the port is chosen if the address has none.
     pub(crate) fn bind(&mut self, id: SocketId, addr: Addr) -> Result<(), Errno> {
         if self.get(id).local.is_some() {
             return Err(libc::EINVAL);
         }
         let machine = self.get(id).machine;
         let addr = match (addr, machine) {
-            // Everywhere is the one address that its machine has.
+            // "Every address" is the one address of its machine.
             (Addr::Inet(addr), Some(machine)) if addr.ip().is_unspecified() => {
                 let own = own_address(Some(machine), addr.is_ipv6());
                 Addr::Inet(SocketAddr::new(own, addr.port()))
@@ -203,7 +203,7 @@ impl Sockets {
         socket.local.clone().unwrap_or_else(none)
     }
 
-    /// Who listens under a name on the disk.
+    /// The socket that listens under a name on the disk.
     pub(crate) fn listener_named(&self, name: Number) -> Option<SocketId> {
         let listens = |socket: &SimSocket| {
             matches!(socket.stage, SocketStage::Listening { .. }) && socket.named == Some(name)
@@ -212,7 +212,7 @@ impl Sockets {
         found.next().map(|(id, _)| *id)
     }
 
-    /// Who listens at an address.
+    /// The socket that listens at an address.
     pub(crate) fn listener(&self, to: &Addr) -> Option<SocketId> {
         let listens = |socket: &SimSocket| {
             matches!(socket.stage, SocketStage::Listening { .. })
@@ -222,7 +222,7 @@ impl Sockets {
         found.next().map(|(id, _)| *id)
     }
 
-    /// Who gets messages.
+    /// The socket that gets a message.
     pub(crate) fn receiver(&self, target: &Target) -> Option<SocketId> {
         let gets = |socket: &SimSocket| {
             let is_meant = match target {
@@ -235,7 +235,7 @@ impl Sockets {
         found.next().map(|(id, _)| *id)
     }
 
-    /// An error that the owner of a socket for messages has not been told yet.
+    /// The error that the owner of a socket for messages has not got yet.
     pub(crate) fn take_error(&mut self, id: SocketId) -> Result<(), Errno> {
         match &mut self.get(id).stage {
             SocketStage::Messages { error, .. } => error.take().map_or(Ok(()), Err),
@@ -243,8 +243,8 @@ impl Sockets {
         }
     }
 
-    /// A message that can be sent: whom it is for. `to` is none if it is for the one
-    /// to whom the socket is connected.
+    /// The receiver of a message that can be sent. `to` is none if the receiver is
+    /// the peer to which the socket is connected.
     pub(crate) fn address(
         &mut self,
         sender: SocketId,
@@ -294,8 +294,8 @@ impl Sockets {
         Sent::To(receiver)
     }
 
-    /// A message over the network came to nobody. One who is connected there is told,
-    /// with the next thing that he does.
+    /// A message over the network reached no socket. If the sender is connected to
+    /// that address, its next operation returns the error.
     pub(crate) fn refused(&mut self, message: &Datagram) {
         if let Some(socket) = self.all.get_mut(&message.sender)
             && let SocketStage::Messages {
@@ -310,7 +310,8 @@ impl Sockets {
         }
     }
 
-    /// The peer of a socket within this machine is gone, and with it what it sent.
+    /// The peer of a socket within this machine is gone, and with it the messages
+    /// that it sent.
     pub(crate) fn disconnect(&mut self, id: SocketId) {
         let socket = self.get(id);
         socket.peer = None;

@@ -1,8 +1,8 @@
 //! Streams of bytes in one direction: a pipe is one, a connection two.
 //!
-//! What one side of a connection knows of it is kept with the stream that it reads:
-//! that the other side has ended, an error that it has not been told yet, that the
-//! connection is gone. So the answers are Linux's, in its order.
+//! The state of one side of a connection is kept with the stream that it reads:
+//! that the other side has ended, an error that it has not got yet, that the
+//! connection is gone. So the answers are those of Linux, in the same order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 /// The number of a stream.
 pub(crate) type WireId = u64;
 
-/// What a stream is part of.
+/// The use of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     Pipe,
@@ -31,11 +31,11 @@ pub(crate) enum Sort {
     Tcp,
 }
 
-/// What travels on a stream.
+/// Something that travels on a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Flown {
     Bytes(Vec<u8>),
-    /// The side that wrote will write no more.
+    /// The side that wrote writes no more.
     End,
     /// The connection is gone.
     Reset,
@@ -45,24 +45,24 @@ struct State {
     sort: Sort,
     /// The stream in the other direction.
     back: Option<WireId>,
-    /// From whom to whom, if a network is between them.
+    /// The addresses of both ends, if a network is between them.
     path: Option<Path>,
     bytes: VecDeque<u8>,
-    /// Of a pipe: from where to where each page is in use.
+    /// For a pipe: the used part of each page.
     pages: VecDeque<(usize, usize)>,
-    /// What is on its way, and when it arrives: never, while the path is cut.
+    /// Data on its way, and when it arrives: never, while the path is cut.
     flying: VecDeque<(Option<Duration>, Flown)>,
     /// The writer has ended its direction.
     shut: bool,
-    /// The reader knows.
+    /// The reader has learnt of that.
     ended: bool,
-    /// The reader wants no more: its end is closed.
+    /// The reader's end is closed.
     deaf: bool,
     /// The reader has shut its direction, and still has the socket.
     unheard: bool,
     /// The writer's end is closed.
     left: bool,
-    /// What the reader's side is told next, once.
+    /// The error that the next operation of the reader's side returns, once.
     error: Option<Errno>,
     /// For the reader's side the connection is gone.
     dead: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Wires {
     next: WireId,
 }
 
-/// What came of it; none if it has to wait.
+/// The result of an operation; none if it must wait.
 pub(crate) type Tried<T> = Result<Option<T>, Errno>;
 
 impl Wires {
@@ -120,12 +120,13 @@ impl Wires {
         self.all.get(&wire).and_then(|state| state.path)
     }
 
-    /// Up to `most` bytes, none at the end. `keep` leaves them there.
+    /// Up to `most` bytes, none at the end. With `keep` they stay in the
+    /// stream.
     pub(crate) fn read(&mut self, wire: WireId, most: usize, keep: bool) -> Tried<Vec<u8>> {
         let state = self.state(wire);
         if !state.bytes.is_empty() {
             let bytes = most.min(state.bytes.len());
-            // In two pieces at the most, and not byte by byte.
+            // In at most two pieces, and not byte by byte.
             let (first, second) = state.bytes.as_slices();
             let (of_first, of_second) = (bytes.min(first.len()), bytes.saturating_sub(first.len()));
             let read = [&first[..of_first], &second[..of_second]].concat();
@@ -136,7 +137,7 @@ impl Wires {
         }
         let over = match state.sort {
             Sort::Pipe => most == 0 || state.ended,
-            // The end goes before an error, and the other way round for a local one.
+            // On TCP the end comes before an error, on a local connection after it.
             Sort::Tcp if state.ended => true,
             Sort::Tcp | Sort::Local => {
                 if let Some(errno) = state.error.take() {
@@ -159,12 +160,13 @@ impl Wires {
         }
         let room = state.tail(wanted) + (PAGES - state.pages.len()) * PAGE;
         let takes = wanted.min(room);
-        // As Linux does it: up to a page, all of it or nothing.
+        // As on Linux: up to a page, all of it or nothing.
         let too_little = takes == 0 || (wanted <= PAGE && takes < wanted);
         Ok((!too_little).then_some(takes))
     }
 
-    /// How many of `wanted` bytes one who reads `input` could write to `output` now.
+    /// How many of `wanted` bytes the side that reads `input` could write to
+    /// `output` now.
     pub(crate) fn room(&mut self, input: WireId, output: WireId, wanted: usize) -> Tried<usize> {
         let own = self.state(input);
         if own.sort == Sort::Tcp && (own.error.is_some() || own.dead) {
@@ -187,7 +189,7 @@ impl Wires {
         self.state(wire).put_in_pages(bytes);
     }
 
-    /// This arrives now.
+    /// `flown` arrives now.
     fn arrive(&mut self, wire: WireId, flown: Flown, bounced: &mut Vec<WireId>) {
         let Some(back) = self.all.get(&wire).map(|state| state.back) else {
             return;
@@ -198,8 +200,8 @@ impl Wires {
         let state = self.state(wire);
         match flown {
             Flown::Bytes(bytes) => {
-                // Nobody will read them, and whoever wrote them is told. One who has
-                // only shut its reading gets them still.
+                // They will not be read, and the writer gets an error. A reader that
+                // has only shut its direction still gets them.
                 let closed = state.unheard && shut == Some(true) && state.sort == Sort::Tcp;
                 if state.deaf || closed {
                     bounced.extend(back);
@@ -222,8 +224,8 @@ impl Wires {
         }
     }
 
-    /// Sends this on its way, after a while or at once; with none it waits for the
-    /// path. The streams that have changed go to `changed`.
+    /// Sends `flown` on its way, which takes a while or no time; without a delay
+    /// it waits for the path. The streams that have changed go to `changed`.
     pub(crate) fn send(
         &mut self,
         wire: WireId,
@@ -243,18 +245,19 @@ impl Wires {
             }
             return;
         }
-        // In order: what was sent before arrives before.
+        // In order: data sent before arrives before.
         let last = state.flying.back().map_or(Some(now), |(at, _)| *at);
         let at = at.zip(last).map(|(at, last)| at.max(last));
         state.flying.push_back((at, flown));
     }
 
-    /// When the next of what is on its way arrives.
+    /// When the next data on its way arrives.
     pub(crate) fn next_arrival(&self, wire: WireId) -> Option<Duration> {
         self.all.get(&wire)?.flying.front()?.0
     }
 
-    /// What has arrived by now; the streams on which a reset goes back.
+    /// Delivers data whose time has come; returns the streams on which a reset
+    /// goes back.
     pub(crate) fn land(&mut self, wire: WireId, now: Duration) -> Vec<WireId> {
         let mut bounced = Vec::new();
         while let Some(state) = self.all.get_mut(&wire)
@@ -268,8 +271,8 @@ impl Wires {
         bounced
     }
 
-    /// The path of these streams is cut, or healed: what is on its way arrives then,
-    /// or not at all. The streams that it is about.
+    /// The path of these streams is cut, or healed: data on its way arrives then, or
+    /// not at all. Returns the streams that have changed.
     pub(crate) fn delay(
         &mut self,
         is_theirs: impl Fn(Path) -> bool,
@@ -291,13 +294,13 @@ impl Wires {
         !std::mem::replace(&mut self.state(wire).shut, true)
     }
 
-    /// The reader wants no more, and keeps its end.
+    /// The reader shuts its direction, and keeps its end.
     pub(crate) fn stop_listening(&mut self, wire: WireId) {
         self.state(wire).unheard = true;
     }
 
-    /// The reader's side has been told that the connection is gone. Some of what was
-    /// on its way from it may be lost: `kept` bytes are left.
+    /// The reader's side has learnt that the connection is gone. Some of the data on
+    /// its way from it may be lost: `kept` bytes are left.
     pub(crate) fn break_off(&mut self, input: WireId, output: WireId, kept: usize) {
         let own = self.state(input);
         own.die(0);
@@ -306,12 +309,12 @@ impl Wires {
         self.state(output).bytes.truncate(kept);
     }
 
-    /// How many bytes lie there.
+    /// How many bytes are in the stream.
     pub(crate) fn waiting(&self, wire: WireId) -> usize {
         self.all.get(&wire).map_or(0, |state| state.bytes.len())
     }
 
-    /// The reader's end is closed. True if something was left unread.
+    /// The reader's end is closed. True if data was left unread.
     pub(crate) fn close_reader(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         let unread = !state.bytes.is_empty();
@@ -326,12 +329,13 @@ impl Wires {
     pub(crate) fn close_writer(&mut self, wire: WireId) {
         let state = self.state(wire);
         (state.shut, state.left) = (true, true);
-        // Without a network the reader knows at once.
+        // Without a network the reader learns of it at once.
         state.ended |= state.sort != Sort::Tcp;
         self.forget(wire);
     }
 
-    /// The reader of a local connection is told this, once.
+    /// The next operation of the reader of a local connection returns this
+    /// error, once.
     pub(crate) fn tell(&mut self, wire: WireId, errno: Errno) {
         self.state(wire).error = Some(errno);
     }
@@ -345,7 +349,7 @@ impl Wires {
         self.state(wire).sort
     }
 
-    /// Whether a read would not wait.
+    /// True if a read would not wait.
     pub(crate) fn is_readable(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         !state.bytes.is_empty() || state.ended || state.dead || state.unheard
@@ -360,7 +364,7 @@ impl Wires {
         room || state.deaf || state.shut
     }
 
-    /// Whether the other end has hung up on one who reads.
+    /// True if the other end has closed the connection to the reader.
     pub(crate) fn is_over(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         state.ended || state.dead
@@ -378,14 +382,14 @@ impl Wires {
 }
 
 impl State {
-    /// The connection is gone for this side, which is told so once.
+    /// The connection is gone for this side, which gets the error once.
     fn die(&mut self, errno: Errno) {
         if !self.dead {
             (self.dead, self.error) = (true, Some(errno));
         }
     }
 
-    /// The bytes that take room: those that lie here, and those on their way.
+    /// The bytes that take room: those in the stream, and those on their way.
     fn held(&self) -> usize {
         let flying = self.flying.iter().map(|(_, flown)| match flown {
             Flown::Bytes(bytes) => bytes.len(),
@@ -394,8 +398,8 @@ impl State {
         self.bytes.len() + flying.sum::<usize>()
     }
 
-    /// How many of the bytes of a write go behind those of the one before, into its
-    /// page: what is left over whole pages, if all of that fits.
+    /// How many bytes of a write go behind those of the previous one, into its
+    /// page: those beyond whole pages, if all of them fit.
     fn tail(&self, wanted: usize) -> usize {
         let over = wanted % PAGE;
         match self.pages.back() {
@@ -418,7 +422,7 @@ impl State {
         self.bytes.extend(bytes);
     }
 
-    /// The first so many bytes were read.
+    /// The first `bytes` bytes were read.
     fn take(&mut self, bytes: usize) {
         let mut left = bytes;
         while let Some((from, to)) = self.pages.front_mut()

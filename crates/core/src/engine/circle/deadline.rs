@@ -1,6 +1,6 @@
-//! What time does to an inline scope: its deadline passes, a shield's budget is
-//! spent. Three look, and whichever comes first fires it: the scope's own poll,
-//! the points inside it that are polled in the same task (they have
+//! Deadlines of inline scopes, and budgets of shields. Three places read the
+//! clock, and the first that finds one due fires it: the scope's own poll, the
+//! points inside it that are polled in the same task (they have
 //! [`DEADLINE`](state::DEADLINE)), and its timer, on whichever thread keeps time.
 //! See "Deadlines" in `CANCELLING.md`.
 
@@ -19,7 +19,7 @@ use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef, LockedJob};
 use crate::record::state::{self, Snapshot};
 
-/// When its deadline passes, and when its budget is spent.
+/// When the deadline passes, and when the budget is spent.
 #[derive(Clone, Copy, Default)]
 struct Due {
     deadline: Option<Instant>,
@@ -55,8 +55,8 @@ fn has_passed(at: Option<Instant>, now: Instant) -> bool {
     at.is_some_and(|at| at <= now)
 }
 
-/// A shield with a budget holds a cancel back, and it is not yet known since
-/// when.
+/// A shield with a budget holds a cancel back, and the start of that is not
+/// stored yet.
 fn is_new_hold(cold: &Cold, st: Snapshot) -> bool {
     cold.budget.is_some()
         && cold.held_since.is_none()
@@ -66,27 +66,27 @@ fn is_new_hold(cold: &Cold, st: Snapshot) -> bool {
 
 // ------------------------------------------------------------- three look
 
-/// The poll of `h`: fires what is due of its own.
+/// The poll of `h` fires what is due at `h`.
 pub(crate) fn check(tree: &Shared, h: &Header) {
     let mut now = None;
     // SAFETY: being polled, so linked.
     unsafe { look_at(tree, h, &mut now) };
 }
 
-/// A point inside `h`, which is being polled: fires what is due, of its own and
-/// of the scopes around it in the same task. The clock is read once, and not at
-/// all if there is no deadline any more.
+/// A point inside `h`, which is being polled, fires what is due at `h` and at
+/// the scopes around it in the same task. The clock is read once, and not at
+/// all if no deadline is left.
 #[cold]
 pub(crate) fn look(h: &Header) {
     let mut now = None;
-    // A deadline that fires outside a shield begins its hold, and a budget of
-    // nothing is spent by that.
+    // A deadline that fires outside a shield begins the shield's hold, and a
+    // budget of zero is then spent at once.
     if look_up(h, &mut now) {
         look_up(h, &mut now);
     }
 }
 
-/// True if something was due.
+/// True if a deadline or a budget was due.
 fn look_up(h: &Header, now: &mut Option<Instant>) -> bool {
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
@@ -107,12 +107,13 @@ fn look_up(h: &Header, now: &mut Option<Instant>) -> bool {
     fired
 }
 
-/// What a look at one scope has found.
+/// The result of a look at one scope.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Something was due.
+    /// A deadline or a budget was due.
     fired: bool,
-    /// It is a shield without a budget: what is around it is not told inside.
+    /// The scope is a shield without a budget: cancels from further out are not
+    /// told inside.
     hides_others: bool,
 }
 
@@ -144,8 +145,8 @@ unsafe fn look_at(tree: &Shared, h: &Header, now: &mut Option<Instant>) -> Seen 
     }
 }
 
-/// The timer of `h` has come, on any thread. It may be late: then what it was
-/// set for is not due, or has fired, or the scope is over.
+/// The timer of `h` has fired, on any thread. It may be late: then its deadline
+/// was moved, or has fired already, or the scope has ended.
 pub(crate) fn timer_rang(h: &Header) {
     if let Some(tree) = walk::pin(h) {
         fire_own(&tree, h, tree.host.now());
@@ -153,7 +154,7 @@ pub(crate) fn timer_rang(h: &Header) {
     }
 }
 
-/// The scope `h` is asked for its deadline, on any thread: fires it if it is due.
+/// The deadline of scope `h` is read, on any thread: fires it if it is due.
 pub(crate) fn fire_if_due(h: &Header) {
     if let Some(tree) = walk::pin(h) {
         fire_own(&tree, h, tree.host.now());
@@ -173,10 +174,11 @@ fn fire_own(tree: &Shared, h: &Header, now: Instant) -> bool {
     true
 }
 
-/// The deadline of `h` has passed. Every enclosing one that is due fires with
-/// it, outermost first, so that nested equal deadlines report at the outermost:
-/// also if two threads do this, since both begin there, and neither goes on
-/// before it is marked. Modelled in `nested_deadlines_on_two_threads`.
+/// The deadline of `h` has passed. Every enclosing deadline that is due fires
+/// with it, outermost first, so that nested equal deadlines report at the
+/// outermost. This also holds if two threads do this: both begin there, and
+/// neither goes on before that scope is marked. Modelled in
+/// `nested_deadlines_on_two_threads`.
 fn fire_deadlines(h: &Header, now: Instant) {
     let mut due = vec![JobRef::from_header(h)];
     let mut inner = JobRef::from_header(h);
@@ -192,7 +194,7 @@ fn fire_deadlines(h: &Header, now: Instant) {
     }
     for job in due.into_iter().rev() {
         if will_be_marked(&job) {
-            // By the deadline further out, here or on another thread.
+            // By an outer deadline, on this thread or another.
             continue;
         }
         let mut why = Why::new(ReasonKind::Deadline, job.site());
@@ -202,7 +204,7 @@ fn fire_deadlines(h: &Header, now: Instant) {
     }
 }
 
-/// True if a cancel that has taken effect above `h` is on its way to it.
+/// True if a cancel that has taken effect above `h` will reach it.
 fn will_be_marked(h: &Header) -> bool {
     let mut at = JobRef::from_header(h);
     loop {
@@ -210,7 +212,7 @@ fn will_be_marked(h: &Header) -> bool {
         if st.effective() {
             return true;
         }
-        // Walks pass over services.
+        // Walks pass by services.
         if at.is_barrier() || st.has(state::GUARD) {
             return false;
         }
@@ -223,9 +225,9 @@ fn will_be_marked(h: &Header) -> bool {
 
 // ------------------------------------------------------------ shields' budgets
 
-/// A walk has come to the shield `h`, which holds the cancel back: from now on
-/// its budget counts. The timer is set anew: while an enclosing shield held it
-/// back, one may have come for nothing.
+/// A walk has reached the shield `h`, which holds the cancel back: its budget
+/// counts from now on. The timer is set again: an earlier one may have fired
+/// without effect while an enclosing shield held the cancel back.
 #[cold]
 pub(crate) fn begin_hold(tree: &Shared, h: &Header) {
     let Some(Some(stale)) = h.if_cold(|cold, _| cold.budget.map(|_| cold.alarm.take())) else {
@@ -247,8 +249,8 @@ fn held_since(shield: &Header) -> Option<Instant> {
     held.then(|| shield.if_cold(|cold, _| cold.held_since).flatten())?
 }
 
-/// Since when an enclosing shield holds the cancel back: nested budgets count
-/// once.
+/// Since when an enclosing shield holds the cancel back: with nested shields,
+/// all budgets count from the same time.
 ///
 /// # Safety
 /// `h` is linked.
@@ -256,7 +258,7 @@ unsafe fn enclosing_hold(h: &Header) -> Option<Instant> {
     // SAFETY: ancestors of a linked job are linked (H3).
     let mut at = unsafe { h.parent() };
     while let Some(job) = at {
-        // Only a shield holds one back.
+        // Only a shield holds a cancel back.
         // SAFETY: as above.
         let shield = unsafe { waymark::barrier(job) }?;
         if let Some(since) = held_since(shield) {
@@ -268,7 +270,7 @@ unsafe fn enclosing_hold(h: &Header) -> Option<Instant> {
     None
 }
 
-/// The same for a walker, which is outside.
+/// The same for a walker, which is outside the job.
 fn hold_above(h: &Header) -> Option<Instant> {
     successors(h.parent_from_outside(), |job| job.parent_from_outside())
         .find_map(|job| held_since(&job))
@@ -276,15 +278,15 @@ fn hold_above(h: &Header) -> Option<Instant> {
 
 // ------------------------------------------------------------------ the timer
 
-/// Under the lock of `h`: true if it has something to be told of in time, and no
-/// timer.
+/// Under the lock of `h`: true if it has a deadline or a budget that counts, and
+/// no timer.
 pub(crate) fn is_unarmed(h: &mut LockedJob<'_>, st: Snapshot) -> bool {
     h.cold()
         .is_some_and(|cold| cold.alarm.is_none() && Due::of(cold, st).first().is_some())
 }
 
-/// A child has come into `h`, which has no timer yet. Before, its own points
-/// were enough.
+/// A child was attached to `h`, which has no timer yet. Before, the points of
+/// `h` itself were enough.
 #[cold]
 pub(crate) fn first_child(h: &Header) {
     if let Some(tree) = walk::pin(h) {
@@ -292,7 +294,7 @@ pub(crate) fn first_child(h: &Header) {
     }
 }
 
-/// The deadline of `h` was moved to `at`, or taken away.
+/// The deadline of `h` was moved to `at`, or removed.
 pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
     if at.is_some() {
         spread(h);
@@ -300,15 +302,16 @@ pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
     if let Some(tree) = walk::pin(h) {
         arm(&tree, h);
         if has_passed(at, tree.host.now()) {
-            // Its poll fires it, should nothing else keep time meanwhile.
+            // The poll of the scope fires the deadline, if the host keeps no
+            // time meanwhile.
             walk::wake_poller(h);
         }
     }
 }
 
-/// Points in `h`, and in the scopes inside it that are polled with it, look at
-/// the clock from now on. A scope that is attached after the bit inherits it, one
-/// before it is listed.
+/// Points in `h`, and in the scopes inside it that are polled with it, read the
+/// clock from now on. A scope that is attached after the bit is set inherits it;
+/// one attached before is listed.
 fn spread(h: &Header) {
     if h.state.watch_clock() {
         return;
@@ -316,7 +319,8 @@ fn spread(h: &Header) {
     let mut todo = vec![JobRef::from_header(h)];
     while let Some(job) = todo.pop() {
         children(&job, &mut |child| {
-            // One that has it has a deadline of its own: what is inside has it.
+            // A scope with the bit has a deadline of its own, so the scopes
+            // inside it have the bit.
             let spared = state::ENDED | state::DEADLINE;
             if !child.is_task() && !child.is_shield() && !child.state.load().has(spared) {
                 child.state.watch_clock();
@@ -326,9 +330,9 @@ fn spread(h: &Header) {
     }
 }
 
-/// Sets the one timer of the scope to what passes first. From any thread: the
-/// host is called outside the lock, and whoever comes second sees to the newer.
-/// Modelled in `timer_vs_reschedule`.
+/// Sets the one timer of the scope for the earliest of its times. From any
+/// thread: the host is called outside the lock, and of two threads the second
+/// sets the newer time. Modelled in `timer_vs_reschedule`.
 pub(crate) fn arm(tree: &Shared, h: &Header) {
     loop {
         let seen = h.if_cold(|cold, st| {
@@ -343,7 +347,7 @@ pub(crate) fn arm(tree: &Shared, h: &Header) {
         }
         let mut new = wanted.map(|at| alarm::set(tree, at, &waker::alarm(h)));
         h.if_cold(|cold, st| {
-            // Ended, its ender has looked for a timer, or still will.
+            // If it has ended, its ender may have cleared the timer already.
             if !st.ended() && cold.alarm.as_ref().map(Alarm::key) == set {
                 std::mem::swap(&mut cold.alarm, &mut new);
             }
@@ -354,8 +358,8 @@ pub(crate) fn arm(tree: &Shared, h: &Header) {
     }
 }
 
-/// The scope needs its timer no more. Its ender asks last, once ENDED shows: then
-/// none comes after it.
+/// Clears the timer of the scope. Its ender calls this last, after ENDED is set:
+/// then no thread sets another.
 pub(crate) fn disarm(tree: &Shared, h: &Header) {
     if let Some(alarm) = h.if_cold(|cold, _| cold.alarm.take()).flatten() {
         alarm::clear(tree, alarm.key());

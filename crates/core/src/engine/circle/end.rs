@@ -1,10 +1,10 @@
-//! How a job ends: the body goes, the last child goes, the outcome is
-//! decided once, the job leaves the tree, and its parent may be next. A chain
-//! of any length is a loop, never a recursion.
+//! How a job ends: the body ends, the last child ends, the outcome is decided
+//! once, the job leaves the tree, and then its parent may end. A chain of any
+//! length is a loop, never a recursion.
 //!
-//! The race of the last child with the body is decided by one integer under
-//! the job's lock, the body counted in it: `last_child_vs_body_end`. Every share goes
-//! by [`give_up`], which says what that leaves to do: [`Last`].
+//! The race of the last child with the body is decided by one integer under the job's
+//! lock, in which the body is counted: `last_child_vs_body_end`. [`give_up`] gives up
+//! every share, and its answer, [`Last`], says what the caller must do next.
 
 use std::task::Waker;
 
@@ -31,53 +31,55 @@ use crate::record::header::{Header, JobRef, LockedJob, NO_SHARES};
 use crate::record::state::{self, CutBy, Remains};
 use crate::record::works;
 
-/// How a body ended that has no value.
+/// How a body ended that returned no value.
 pub(crate) enum BodyEnd {
     /// With an error, or a panic.
     Failed(Error),
     /// It was never polled.
     Unpolled,
-    /// Its future was dropped half-way.
+    /// Its future was dropped after a poll and before it completed.
     Forced,
 }
 
-/// What is given up of a job.
+/// What a job loses in [`give_up`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivenUp {
-    /// One that holds it open: the body's, a child's, a lease's, a blocking call's.
+    /// A share that holds the job open: the body's, a child's, a lease's, a
+    /// blocking call's.
     Counted,
     /// The place of a service, or of a task that was not started.
     Loose,
 }
 
-/// What holds a job open when a share was given up.
+/// What still holds a job open after a share was given up.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
-    /// Others are still there.
+    /// Other shares are left.
     Open,
-    /// Only services and unstarted tasks are left: stop them.
+    /// Only services and unstarted tasks are left: cancel them.
     Loose,
-    /// Nothing: end it.
+    /// Nothing is left: end the job.
     Nothing,
 }
 
-/// What giving up a share leaves to do, outside the lock.
+/// What the thread that gave a share up must do, outside the lock.
 #[must_use]
 pub(crate) enum Last {
-    /// The scope's poller ends it, and is to be woken.
+    /// Wake the scope's poller, which ends the scope.
     Wake(TakenWaker),
-    /// Services and unstarted tasks are to be stopped.
+    /// Cancel the services and unstarted tasks.
     Stop(JobRef),
-    /// The job is to be ended, by whoever has this.
+    /// End the job: the thread with this answer is its ender.
     End(*const Header),
 }
 
 impl Last {
-    /// Does it. The job, and what that was the last of, ends in this call.
+    /// Does it. The job, and each ancestor for which it was the last, ends in
+    /// this call.
     pub(crate) fn settle(self) {
         if let Some(job) = self.settle_below() {
-            // SAFETY: it is ours to end, so it is linked. Noticed by
+            // SAFETY: this thread is its ender, so it is linked. Noticed by
             // `last_child_vs_body_end`.
             end_chain(unsafe { &*job });
         }
@@ -86,12 +88,14 @@ impl Last {
     /// Does it. The job ends in a turn made for it, not in this call.
     pub(crate) fn settle_later(self) {
         if let Some(job) = self.settle_below() {
-            // SAFETY: its end is ours. Noticed by `lease_drop_vs_body_end`.
+            // SAFETY: this thread is its ender. Noticed by
+            // `lease_drop_vs_body_end`.
             unsafe { end_later(&*job) };
         }
     }
 
-    /// Does it, but for the end of the job: that is the caller's if it is in the answer.
+    /// Does it, except for the end of a job: if the answer has a job, the caller ends
+    /// it.
     #[inline]
     fn settle_below(self) -> Option<*const Header> {
         match self {
@@ -103,19 +107,20 @@ impl Last {
     }
 }
 
-/// What an error that left a body says of its job.
+/// What an error that a body returned says about its job.
 pub(crate) enum Reached {
-    /// It is no cancellation, or one of somebody else's: it has failed.
+    /// It is no cancellation, or the cancellation of another job: the job has
+    /// failed.
     No,
-    /// It is the cancellation that has marked the job.
+    /// It is the cancellation that marked the job.
     Mark,
     /// It is an interrupt of the task.
     Interrupt(Cancelled),
 }
 
-/// Is this error the cancellation that has reached `h`? Its origin is the
+/// Whether `error` is the cancellation that reached `h`: its origin is the
 /// job's own, or one further up the chain of origins; or it is an interrupt of
-/// the task. A task, local or not, that it has reached is marked.
+/// the task. A task, local or not, that the cancellation reached is marked.
 ///
 /// # Safety
 /// The caller is inside `h`, or its ender before unlinking.
@@ -139,11 +144,12 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
     Reached::No
 }
 
-/// The job whose mark what leaves the body of `h` may answer for: `h`, or if
-/// that is a scope the nearest one that is cancelled in the body it is part of.
-/// A shield is not marked, nor is what is inside it; but the code in it is that
-/// of a body that may have been told. What was spawned has a body of its own:
-/// no cancel has reached it that has not marked it.
+/// The job whose mark explains a cancellation that the body of `h` returns:
+/// `h`, or, if `h` is an unmarked scope, the nearest cancelled job among those
+/// polled in the same body. A shield is not marked, and neither are the scopes
+/// inside it; but their code is part of a body that may have been told. A
+/// spawned job has a body of its own: no cancel has reached it that has not
+/// marked it.
 ///
 /// # Safety
 /// `h` is linked.
@@ -162,7 +168,7 @@ unsafe fn marked_in_body(h: &Header) -> Option<&Header> {
     None
 }
 
-/// The body of a task is over without a value, and its future is gone.
+/// The body of a task ended without a value, and its future is dropped.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
     let remains = match how {
         BodyEnd::Unpolled => Remains::Nothing,
@@ -177,8 +183,8 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             Remains::Nothing
         }
     };
-    // One that is not marked would end completed, and its handle take a value
-    // that is not there (C2).
+    // Without the mark it would end completed, and its handle would take a
+    // value that does not exist (C2).
     let st = h.state.load();
     assert!(
         st.has(state::CANCELLED),
@@ -188,19 +194,20 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
     body_returned(h, remains);
 }
 
-/// The body of a task is over and has not failed, and its future is gone;
-/// `remains` says what is left of it.
+/// The body of a task ended without a failure, and its future is dropped;
+/// `remains` says what is left of the body.
 pub(crate) fn body_returned(h: &Header, remains: Remains) {
     let st = h.state.load();
     if st.is_alone() {
-        // Alone and cancelled in one look at the word: whoever attaches after
-        // it is refused, so nobody hands the origin on any more. A mark that
-        // comes after the look is not kept here, and `end_alone` refuses.
+        // One load of the word shows both alone and cancelled: a job that
+        // attaches later is refused, so no child inherits the origin any more.
+        // A mark that comes after this load is not kept here, and then
+        // `end_alone` refuses.
         // SAFETY: still linked.
         let kept = st.has(state::CANCELLED) && unsafe { h.keep_reason_of_mark(st) };
         if let Some(st) = h.state.end_alone(remains, kept) {
             // Nothing has failed: no child, and not the body.
-            // SAFETY: we ended it, and it is still linked. Noticed by
+            // SAFETY: this thread ended it, and it is still linked. Noticed by
             // `body_end_vs_attach_then_cancel_from_above`.
             if let Some(next) = unsafe { ended(h, st) } {
                 // SAFETY: it was the last of its parent. Noticed by
@@ -213,10 +220,10 @@ pub(crate) fn body_returned(h: &Header, remains: Remains) {
     body_left_others(h, remains);
 }
 
-/// The same for one that has had children, hooks, guards or interrupts.
+/// The same for a job that has had children, hooks, guards or interrupts.
 #[inline(never)]
 fn body_left_others(h: &Header, remains: Remains) {
-    // One that comes after this step is refused.
+    // An interrupt after this step is refused.
     let st = h.state.body_over(remains);
     assert!(!st.ended(), "job {} ended twice: {st:?}", h.id);
     if st.has(state::INTERRUPTED) {
@@ -225,8 +232,8 @@ fn body_left_others(h: &Header, remains: Remains) {
     body_gone_guarded(h);
 }
 
-/// True if what left the body of a task means that it is cancelled. One that
-/// an interrupt has left is so from here on.
+/// True if the error that a task's body returned means that the task is
+/// cancelled. A task whose body returned an interrupt is marked here.
 #[cold]
 fn is_cancelled_by(h: &Header, error: &Error) -> bool {
     // SAFETY: its body is just over, so it is linked.
@@ -238,8 +245,8 @@ fn is_cancelled_by(h: &Header, error: &Error) -> bool {
             if interrupts::cancel_itself(h, told.reason()) {
                 on_its_way.arrive();
             }
-            // Else another cancel has come first. Unless that was an explicit one,
-            // whoever passed the interrupt on has it again.
+            // Else another cancel has come first. Unless that one is explicit, the
+            // task that passed the interrupt on has it again.
         }
     }
     true
@@ -251,10 +258,11 @@ fn body_gone_guarded(h: &Header) {
     body_gone(h);
 }
 
-/// The body of `h` failed: what it started is cancelled, and it takes no more
+/// The body of `h` failed: its children are cancelled, and it takes no more
 /// children.
 pub(crate) fn fail_children(h: &Header) {
-    // One that attaches before this is seen here; one after it is refused.
+    // A child that attaches before this step shows in the word; one that
+    // attaches after it is refused.
     if h.state.close().has(state::HAS_SHARES) {
         let mut why = Why::new(ReasonKind::BodyFailed, h.site());
         why.culprit = Some((h.id, names::name_of(h)));
@@ -272,8 +280,8 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
     let error = if error.has_victim() {
         error
     } else {
-        // In a shield, and in what was spawned there, the job is not marked: the
-        // cancel is further up.
+        // A shield, and a job spawned in it, is not marked: the cancel is
+        // further up.
         let during = h.reason().or_else(|| {
             // SAFETY: the body is ending, so the job is linked.
             unsafe { walk::first_cancelled_above(h) }.and_then(Header::reason)
@@ -298,8 +306,8 @@ pub(crate) fn body_gone(h: &Header) {
     stops.call();
 }
 
-/// Gives one share of a job up, under its lock. The only place in which that is done. None
-/// if others hold the job open.
+/// Gives one share of a job up, under its lock. No other function does that. None if other
+/// shares hold the job open.
 #[inline]
 pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: GivenUp) -> Option<Last> {
     match release(locked, share) {
@@ -308,20 +316,20 @@ pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: GivenUp) -> Option<Last
     }
 }
 
-/// The same by the poller of a scope, which looks by itself whether it is to
-/// [end](leave_if_nothing_left) it.
+/// Gives the share of the body up for the poller of a scope, which checks
+/// itself whether to [end](leave_if_nothing_left) the scope.
 pub(crate) fn give_up_in_poll(locked: &mut LockedJob<'_>) -> Option<Last> {
     let left = release(locked, GivenUp::Counted);
     (left == Left::Loose).then(|| last_of(locked, left))
 }
 
-/// What is left to do if the share was given up before: by a scope whose future goes
-/// when its body is over.
+/// What the caller must do if the share was given up before, by a scope whose future
+/// is dropped when its body is over.
 pub(crate) fn given_up_before(locked: &mut LockedJob<'_>) -> Option<Last> {
     is_nothing_left(locked).then(|| last_of(locked, Left::Nothing))
 }
 
-/// Takes one share off.
+/// Removes one share from the counts.
 fn release(locked: &mut LockedJob<'_>, share: GivenUp) -> Left {
     let mut shares = locked.shares();
     let mut loose = locked.loose();
@@ -353,16 +361,16 @@ fn release(locked: &mut LockedJob<'_>, share: GivenUp) -> Left {
     }
 }
 
-/// The last share has just gone, or the last that is counted, under this lock.
+/// Under this lock the last share was given up, or the last counted one.
 #[inline(never)]
 fn last_of(locked: &LockedJob<'_>, left: Left) -> Last {
     let h = locked.job();
     if left == Left::Loose {
-        // A service that ends by itself meanwhile may end and free it.
+        // A service that ends by itself meanwhile may end and free the job.
         return Last::Stop(JobRef::from_header(h));
     }
-    // Decided under the lock in which it was closed: its poller, if it has one,
-    // cannot leave meanwhile.
+    // Decided under the lock under which the job was closed: its poller, if it
+    // has one, cannot leave before the unlock.
     let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root);
     if inline && !h.state.load().has(state::BODY_DONE) {
         // SAFETY: a scope; linked, since its poller cannot end it before our lock.
@@ -376,9 +384,10 @@ fn is_nothing_left(locked: &mut LockedJob<'_>) -> bool {
     locked.shares() == NO_SHARES && locked.loose() == 0
 }
 
-/// True if nothing holds the scope open any more: for its poller, who then
-/// ends it and needs no wake. The kept waker goes in the same lock: it may be
-/// bare, and nobody may find it once the scope is not linked.
+/// True if nothing holds the scope open any more. Its poller calls this, then
+/// ends the scope, and needs no wake-up. The kept waker is taken under the same
+/// lock: it may be bare, and no other thread may find it once the scope is not
+/// linked.
 pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
     let waker = {
         let mut locked = h.lock();
@@ -393,7 +402,7 @@ pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
 }
 
 /// The body and every ordinary child have ended: services and lazy tasks that
-/// nobody started are cancelled, all at once.
+/// were never started are cancelled, all at once.
 pub(crate) fn stop_loose(h: &Header) {
     let mut loose = Vec::new();
     {
@@ -413,17 +422,18 @@ pub(crate) fn stop_loose(h: &Header) {
     }
 }
 
-/// Ends `h` and every ancestor for which it was the last. One of another lane
+/// Ends `h` and every ancestor for which it was the last. A job of another lane
 /// is ended there, by a turn made for it: its output and its hooks may not be
-/// touched here.
+/// touched on this thread.
 pub(crate) fn end_chain(h: &Header) {
     let here = context::lane();
     let mut next = Some(std::ptr::from_ref(h));
     while let Some(h) = next {
-        // SAFETY: ours to end, so it is linked. Noticed by
+        // SAFETY: this thread is its ender, so it is linked. Noticed by
         // `last_child_vs_body_end`.
         let job = unsafe { &*h };
-        // A lane with one thread is here only on that of its own tree.
+        // A lane with one thread counts as the current one only on the thread
+        // of its own tree.
         let elsewhere = !here.is_lane_of(job.lane_mark())
             // SAFETY: not ended.
             || (here.has_home() && !unsafe { job.tree() }.turns_here(job.lane()));
@@ -431,7 +441,8 @@ pub(crate) fn end_chain(h: &Header) {
             // SAFETY: its end is ours.
             return unsafe { end_later(job) };
         }
-        // SAFETY: each is ours to end and linked until we unlink it.
+        // SAFETY: this thread is the ender of each, and each is linked until it
+        // is unlinked here.
         next = unsafe { end_one(&*h, None) };
     }
 }
@@ -442,8 +453,8 @@ pub(crate) fn end_chain(h: &Header) {
 /// The caller is the one ender: it saw [`Last::End`]. It does not touch
 /// the job after this.
 pub(crate) unsafe fn end_later(h: &Header) {
-    // SAFETY: closed, so it is linked; the body is over, so nobody else pushes
-    // it. Noticed by `lease_drop_vs_body_end`.
+    // SAFETY: closed, so it is linked; the body is over, so no other thread
+    // pushes it. Noticed by `lease_drop_vs_body_end`.
     unsafe {
         let tree = h.tree();
         let _held = tree.held();
@@ -451,7 +462,7 @@ pub(crate) unsafe fn end_later(h: &Header) {
     }
 }
 
-/// A scope's poller ends its own node; its failures have been looked at.
+/// A scope's poller ends its own scope; its failures have been taken out.
 pub(crate) fn end_scope(h: &Header, failed: bool) {
     // SAFETY: the poller found nothing left, so it is the one ender. Noticed by
     // `last_child_vs_scope_exit`.
@@ -461,19 +472,19 @@ pub(crate) fn end_scope(h: &Header, failed: bool) {
     }
 }
 
-/// Ends one job; the answer is the parent if that is next.
+/// Ends one job; the answer is the parent, if that ends next.
 ///
 /// # Safety
 /// The caller is the one ender: it saw [`Last::End`].
 unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
     crate::engine::hook::run_end_hooks(h);
     if scope_failed.is_none() && !h.is_task() && h.has_cold() {
-        // A scope that was dropped half-way, and what is below it is over.
+        // A scope that was dropped after a poll; everything below it has ended.
         let _none = context::leave();
         cold::clear_local(h);
     }
 
-    // 1. The failure, before the end is visible to anybody.
+    // 1. The failure, before the end is visible to any other thread.
     let mut unheard = None;
     let failed = match scope_failed {
         Some(failed) => failed,
@@ -489,12 +500,12 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     // SAFETY: still linked.
     let mut kept = unsafe { h.keep_reason() };
 
-    // 2. The end: from here on visible.
+    // 2. The end, visible from here on.
     let owed = unheard.is_some();
     let st = loop {
         match h.state.end(failed, owed, kept) {
             Some(st) => break st,
-            // A walk from above came by in between.
+            // A walk from above has marked the job in between.
             // SAFETY: still linked.
             None => kept = unsafe { h.keep_reason() },
         }
@@ -510,8 +521,8 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     unsafe { ended(h, st) }
 }
 
-/// A job ends failed: its parent hears of it. The error comes back if nobody
-/// does who could tell.
+/// A job ends failed: its parent records the failure. The answer is the error
+/// if no parent takes it, so that it must be reported.
 ///
 /// # Safety
 /// As for [`end_one`].
@@ -522,8 +533,8 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
     drop(before);
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
-        // The failure of a hosted future is its caller's, as that of a scope; that of an attempt
-        // belongs to its handle.
+        // The failure of a hosted future goes to its caller, like that of a scope; that of an
+        // attempt belongs to its handle.
         Some(parent)
             if h.was_spawned() && !h.is_hosted() && !attempt && !parent.is_supervisor() =>
         {
@@ -541,16 +552,17 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
     }
 }
 
-/// A local task is about to end without a value: its parent hears of a
-/// failure, and whether it was cut short.
+/// A local task is about to end without a value: its parent learns of a
+/// failure, and whether the task was cut short.
 ///
 /// # Safety
 /// As for [`end_one`].
 #[cold]
 pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
     if failed {
-        // SAFETY: passed on. Its scope is no supervisor: something is owed of an attempt
-        // alone, and that is for what polls it and for its handle.
+        // SAFETY: passed on. Its scope is no supervisor, so an error comes back for an
+        // attempt alone, and that error goes to the code that polls the attempt and to
+        // its handle.
         drop(unsafe { note_failure(h, error.clone()) });
         return;
     }
@@ -560,8 +572,8 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
     }
 }
 
-/// ENDED has been set, and `st` is the word since: the rest of the end. The
-/// answer is the parent if that is next.
+/// The rest of the end, after ENDED was set; `st` is the word since then. The
+/// answer is the parent, if that ends next.
 ///
 /// # Safety
 /// The caller set ENDED, and the job is still linked.
@@ -585,7 +597,7 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     }
 }
 
-/// The same of a tree with a sink: it hears whose end wakes what is woken here.
+/// The same for a tree with a sink, which learns whose end causes the wake-ups.
 ///
 /// # Safety
 /// As for [`ended`].
@@ -606,7 +618,7 @@ unsafe fn ended_told(
     }
 }
 
-/// The same for a job that somebody else may look at, listens to or joins.
+/// The same for a job that has readers, hooks or joiners.
 ///
 /// # Safety
 /// As for [`ended`].
@@ -625,7 +637,7 @@ unsafe fn ended_among_others<const TOLD: bool>(
     next
 }
 
-/// The end of a job that nobody else listens to.
+/// Takes the job out of the tree and wakes its waiter.
 ///
 /// # Safety
 /// As for [`ended`].
@@ -643,7 +655,7 @@ unsafe fn leave_tree<const TOLD: bool>(
         unsafe { cell::drop_output(h) };
     }
 
-    // 3. Counted and told while the tree is certainly there.
+    // 3. Count the end and tell the sink, while the tree certainly exists.
     let counts = tree.counters.here();
     if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
         counts.add(Count::Completed);
@@ -665,17 +677,18 @@ unsafe fn leave_tree<const TOLD: bool>(
         // `waiter_add_vs_end`.
         match unsafe { TakenWaker::new(cell::slot(h).and_then(|slot| slot.take())) } {
             TakenWaker::Nobody => {}
-            // Pushed here: while we are linked the tree is there, so the host
-            // needs no holding. It may run at once; it finds the outcome.
+            // Pushed here: while this job is linked the tree exists, so the
+            // host needs no holding. The task may run at once; it finds the
+            // outcome.
             // SAFETY: claimed by us.
             TakenWaker::Claimed(task) => unsafe { turn::push_claimed_below(tree, &*task) },
             TakenWaker::Owned(waker) => waiter = Some(waker),
         }
     }
 
-    // 4. Out of the tree.
+    // 4. Leave the tree.
     let Some(parent) = parent else {
-        // The root: the tree may go with its last handle.
+        // The root: the tree may be freed with its last handle.
         let retired = tree.retire();
         wake_waiter(waiter);
         // SAFETY: the tree's reference, given back once.
@@ -709,13 +722,13 @@ fn wake_waiter(waiter: Option<Waker>) {
     }
 }
 
-/// What most jobs have none of. The answer is who joins it.
+/// Clears what most jobs do not have. The answer is the wakers of the joiners.
 fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     if st.has(state::PARENT_BEING_READ) {
-        // Somebody reads our parent under our lock.
+        // Another thread reads the parent under this job's lock.
         drop(h.lock());
     }
-    // One that was published since, and is nobody's any more.
+    // A hook that was published since then would be left behind.
     crate::engine::hook::run_end_hooks(h);
     if st.has(state::HAS_NODES) {
         crate::engine::hook::run_after_end(h);
@@ -736,7 +749,7 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
         deadline::disarm(tree, h);
     }
     if st.has(state::HAS_NODES) {
-        // No timer of its brake stays behind.
+        // The timer of its brake is cleared too.
         let brake = h.if_cold(|cold, _| cold.brake.take()).flatten();
         if let Some(set) = brake.and_then(|brake| brake.into_alarm()) {
             alarm::clear(tree, set.key());
@@ -786,8 +799,8 @@ fn child_failed(parent: &Header, child: &Header, error: &Error) {
     walk::cancel(parent, why);
 }
 
-/// What has failed, taken out to be looked at without the lock; none if
-/// nothing has. For the ender: whatever failed was recorded before it came.
+/// Takes out the recorded failures, to be read without the lock; none if
+/// nothing failed. For the ender: every failure was recorded before.
 pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
     if !h.has_cold() {
         return None;
@@ -796,7 +809,8 @@ pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
 }
 
 /// Under the parent's lock, for a spawned child that was cancelled and has no
-/// value: did a cancellation that it did not bring upon itself cut it short?
+/// value: notes whether a cancellation that did not enter at the child itself
+/// cut it short.
 fn note_cut_short(parent: &mut LockedJob<'_>, child: &Header) {
     if child.is_service() || child.state.load().has(state::ORIGIN) {
         return;
@@ -814,7 +828,7 @@ fn note_cut_short(parent: &mut LockedJob<'_>, child: &Header) {
     }
 }
 
-/// How the decided outcome of an ended job reads.
+/// The decided outcome of an ended job.
 pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
     let st = h.state.load();
     assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
@@ -828,7 +842,7 @@ pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
     }
 }
 
-/// Hands a failure that the handle owed to the failure hook.
+/// Hands a failure that its handle was to take to the failure hook.
 #[track_caller]
 pub(crate) fn report_owed(h: &Header) {
     if h.state.take_report() {
@@ -836,8 +850,8 @@ pub(crate) fn report_owed(h: &Header) {
     }
 }
 
-/// Hands the failure of a job that has ended to the failure hook, unless that was done or
-/// [forgotten](forget_report), or the failure is its parent's.
+/// Hands the failure of a job that has ended to the failure hook, unless that was done
+/// before, the failure was [forgotten](forget_report), or it belongs to the parent.
 #[track_caller]
 pub(crate) fn report_untaken(h: &Header) {
     let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
@@ -846,14 +860,14 @@ pub(crate) fn report_untaken(h: &Header) {
     }
 }
 
-/// The handle took the outcome: nothing is owed any more.
+/// The handle took the outcome: no failure is left to report.
 pub(crate) fn outcome_taken(h: &Header) {
     if h.state.peek().has(state::UNREPORTED) && h.state.take_report() {
         forget_report(h);
     }
 }
 
-/// The failure was given out.
+/// The failure was delivered and is not reported.
 pub(crate) fn forget_report(h: &Header) {
     drop(h.if_cold(|cold, _| cold.reporter.take()));
 }

@@ -29,9 +29,10 @@ pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
     entered
 }
 
-/// The guard that was made at `site` goes; all of them, if none is named.
+/// The guard that was made at `site` is dropped; all guards, if no site is
+/// given.
 pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
-    // None: it has ended, and its guards lapsed before that.
+    // None: the job has ended, and its guards lapsed before that.
     let Some(tree) = walk::pin(h) else { return };
     let mut left = false;
     // Before the mark, as for a request.
@@ -68,7 +69,7 @@ pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     }
 }
 
-/// The body of `h` has ended: what it held is held no more.
+/// The body of `h` has ended: its guards have no effect any more.
 pub(crate) fn lapse(h: &Header) {
     if h.state.load().has(state::GUARD) {
         leave(h, None);

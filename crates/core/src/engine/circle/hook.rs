@@ -1,5 +1,5 @@
-//! Hooks: callbacks that a cancel fires, or the job's end. Of cancel, end and
-//! disarming exactly one gets the callback: whoever takes it out of its cell.
+//! Hooks: callbacks that a cancel or the job's end calls. Of cancel, end and
+//! disarming exactly one takes the callback out of its cell.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -26,8 +26,8 @@ impl HookCell {
         lock(&self.callback).take()
     }
 
-    /// Calls it for `h`, if that is its turn: outside every job. A panic of it is
-    /// reported.
+    /// Calls the callback for `h`, outside every job, if it is still there. A
+    /// panic of the callback is reported.
     fn fire(&self, h: &Header, reason: Option<&Reason>) {
         if let Some(callback) = self.take() {
             let _none = context::leave();
@@ -43,16 +43,17 @@ impl HookCell {
 }
 
 impl HookCell {
-    /// Calls it for `h`, which was cancelled or over when it was registered.
+    /// Calls it for `h`, which was cancelled or had ended when the hook was
+    /// registered.
     pub(crate) fn fire_late(&self, h: &Header) {
-        // One that was cancelled stays so when it has ended.
+        // A cancelled job stays cancelled when it has ended.
         let reason = h.state.load().effective().then(|| h.reason()).flatten();
         self.fire(h, reason.as_ref());
     }
 }
 
 /// A callback that is no job's body has panicked for `h`, which may have ended: the
-/// failure hook gets it. If the tree is gone, it is said.
+/// failure hook gets the panic, or standard error, if the tree is gone.
 #[cold]
 pub(crate) fn report_panic(h: &Header, place: &str, payload: Payload) {
     let error = Error::panicked_in(place, payload).at(names::victim_alone(h), h.reason());
@@ -65,7 +66,7 @@ pub(crate) fn report_panic(h: &Header, place: &str, payload: Payload) {
     }
 }
 
-/// Wakes a waker that was kept for `h`. A panic of it is reported.
+/// Wakes a waker that was kept for `h`. A panic of the waker is reported.
 pub(crate) fn wake_for(h: &Header, waker: Waker) {
     if let Some(payload) = unwind::try_wake(waker) {
         report_panic(h, "in a waker", payload);
@@ -101,11 +102,13 @@ fn disarm(cell: &Arc<HookCell>) -> bool {
     won
 }
 
-/// Takes the hook off the list that it is on.
+/// Takes the hook off its list.
 fn unlist(cell: &Arc<HookCell>) {
-    // Again, if it was listed anew meanwhile: the shield it was made in ends.
+    // In a loop, because the hook may move to another list meanwhile, when the
+    // shield in which it was made ends.
     loop {
-        // Let go of at once: who lists a hook takes this lock under that of the job.
+        // Released at once: a thread that lists a hook takes this lock under that of
+        // the job.
         let place = lock(&cell.place).take();
         let Some(place) = place else {
             return;
@@ -117,8 +120,8 @@ fn unlist(cell: &Arc<HookCell>) {
                 while unlist_at(&job, cell, key).is_none() {
                     let now = { lock(&home.0).clone() };
                     if now.as_ptr() == job.as_ptr() {
-                        // It was called, or is on its way: its callback is gone, and what
-                        // is left goes with the list.
+                        // The hook was called, or is about to be: its callback is taken,
+                        // and its cell is dropped with the list.
                         break;
                     }
                     job = now;
@@ -134,7 +137,7 @@ fn unlist_at(job: &Header, cell: &Arc<HookCell>, key: Key) -> Option<Arc<HookCel
             true => &mut cold.end_hooks,
             false => &mut cold.hooks,
         };
-        // The key may be one of another list, which was here before.
+        // The key may be of another list, which was here before.
         let is_there = list.get(key).is_some_and(|there| Arc::ptr_eq(there, cell));
         is_there.then(|| list.remove(key)).flatten()
     })
@@ -201,7 +204,8 @@ pub(crate) fn register(h: &Header, callback: Callback, at_end: bool) -> HookGuar
     HookGuard(Some(cell))
 }
 
-/// Lists a hook that is called when `h` has ended, or calls it if that is so.
+/// Lists a hook that is called when `h` has ended, or calls it if `h` has ended
+/// already.
 pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard {
     let cell = Arc::new(HookCell {
         callback: Mutex::new(Some(callback)),
@@ -211,13 +215,14 @@ pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard 
     });
     let listed = cell.clone();
     let late = h.with_cold(|cold, _| {
-        // The ender takes the list after ENDED, under this lock; so look at the word
-        // again in it, as joiners do. Modelled in `waiter_add_vs_end`.
+        // The ender takes the list after ENDED, under this lock; so this thread
+        // reads the word again under it, as joiners do. Modelled in
+        // `waiter_add_vs_end`.
         if h.state.publish_nodes().ended() {
             return Some(listed);
         }
         let key = cold.end_hooks.push(listed);
-        // It was listed nowhere before.
+        // The hook was on no list before.
         *lock(&cell.place) = Some(HookPlace::Job(JobRef::from_header(h), key));
         None
     });
@@ -227,7 +232,7 @@ pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard 
     HookGuard(Some(cell))
 }
 
-/// Lists the hook at `h`, or fires it if `h` is cancelled or over.
+/// Lists the hook at `h`, or fires it if `h` is cancelled or has ended.
 pub(crate) fn publish(h: &Header, cell: &Arc<HookCell>) {
     let listed = cell.clone();
     let (st, before) = h.with_cold(|cold, st| list(h, cold, st, listed));
@@ -235,8 +240,9 @@ pub(crate) fn publish(h: &Header, cell: &Arc<HookCell>) {
     published(h, cell, st);
 }
 
-/// Lists the hook under the lock, `st` having been seen there. The word since,
-/// and where the hook was listed before: to be dropped outside the lock.
+/// Lists the hook under the lock, under which `st` was read. Returns the word
+/// since then, and the hook's previous place, which is dropped outside the
+/// lock.
 fn list(
     h: &Header,
     cold: &mut Cold,
@@ -247,12 +253,12 @@ fn list(
         return (st, None);
     }
     let before = append(h, cold, cell);
-    // A cancel that comes after this sees the bit; one that came before
-    // shows here. Modelled in `hook_publish_vs_cancel`.
+    // A cancel after this step sees the bit; one before it shows in the answer.
+    // Modelled in `hook_publish_vs_cancel`.
     (h.state.publish_nodes(), before)
 }
 
-/// Puts the hook last on the list of `h`. Where it was listed before.
+/// Puts the hook last on the list of `h`. Returns its previous place.
 fn append(h: &Header, cold: &mut Cold, cell: Arc<HookCell>) -> Option<HookPlace> {
     if h.kind() == JobKind::Shield && cold.hook_home.is_none() {
         let home = HookHome(Mutex::new(JobRef::from_header(h)));
@@ -268,8 +274,8 @@ fn append(h: &Header, cold: &mut Cold, cell: Arc<HookCell>) -> Option<HookPlace>
 
 fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot) {
     if st.ended() {
-        // Its ender may have looked for hooks before this one was listed, and
-        // looks no more.
+        // The ender may have emptied the list before this hook was listed, and
+        // does not return to it.
         unlist(cell);
         forget_home(h);
     }
@@ -278,13 +284,13 @@ fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot) {
     }
 }
 
-/// The job ends, and with it what its list of hooks was: that names the job.
+/// The job ends: drops the place of its hooks, which refers to the job.
 fn forget_home(h: &Header) {
     let home = h.if_cold(|cold, _| cold.hook_home.take());
     drop(home);
 }
 
-/// The mark has taken effect at `h`: wakes its foreign leaves, fires its hooks.
+/// The mark has taken effect at `h`: wakes its foreign leaves, calls its hooks.
 pub(crate) fn fire_all(h: &Header) {
     let mut reason = None;
     loop {
@@ -312,9 +318,9 @@ pub(crate) fn fire_all(h: &Header) {
     }
 }
 
-/// The job ends: hooks that are still armed get their one call, or are
-/// dropped. In a cancelled job that is the call of the cancel: the job may be told
-/// and end before the walk that has marked it comes to call.
+/// The job ends: hooks that are still armed get their one call, or are dropped. In
+/// a cancelled job they get the call of the cancel: the job may be told and end
+/// before the walk that has marked it makes its calls.
 #[inline]
 pub(crate) fn run_end_hooks(h: &Header) {
     if h.state.load().has(state::HAS_NODES) {
@@ -334,7 +340,8 @@ fn run_listed_end_hooks(h: &Header) {
     forget_home(h);
 }
 
-/// The job has ended, and is in the tree still: its hooks for that are called.
+/// The job has ended, and is still in the tree: the hooks for the end are
+/// called.
 #[cold]
 pub(crate) fn run_after_end(h: &Header) {
     while let Some(hook) = h.if_cold(|cold, _| cold.end_hooks.pop()).flatten() {
@@ -342,7 +349,7 @@ pub(crate) fn run_after_end(h: &Header) {
     }
 }
 
-/// A shield ends: its hooks go on at the enclosing job.
+/// A shield ends: its hooks move to the enclosing job.
 ///
 /// # Safety
 /// The caller polls the shield, so it is linked.
@@ -357,7 +364,7 @@ pub(crate) unsafe fn move_to_parent(shield: &Header) {
     move_hooks(shield, parent);
 }
 
-/// The hooks of `shield` go on at `parent`.
+/// Moves the hooks of `shield` to `parent`.
 fn move_hooks(shield: &Header, parent: &Header) {
     let taken = shield.if_cold(|cold, _| {
         let home = cold.hook_home.take()?;
@@ -368,9 +375,9 @@ fn move_hooks(shield: &Header, parent: &Header) {
     }
 }
 
-/// The list of a shield goes on at `parent`, behind the hooks that are there. As a whole:
-/// of the two lists the shorter is put into the longer, so that hooks kept in many shields
-/// inside each other are not moved again and again.
+/// Moves the list of a shield to `parent`, behind the hooks that are there, as a whole: of
+/// the two lists the shorter is put into the longer, so that hooks that are kept in nested
+/// shields are not moved again and again.
 fn move_list(parent: &Header, mut hooks: List<Arc<HookCell>>, home: Arc<HookHome>) {
     if hooks.is_empty() {
         return;
@@ -426,8 +433,8 @@ mod tests {
     use crate::record::header::Birth;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    /// A cancelled job ends before the walk has come to call: the hook for the
-    /// cancel is called by its ender, once, with the reason.
+    /// A cancelled job ends before the walk makes its calls: the ender calls
+    /// the hook for the cancel, once, with the reason.
     #[test]
     fn the_end_of_a_cancelled_job_calls_what_the_cancel_has_not() {
         let marked = state::BUSY | state::CANCELLED | state::ORIGIN;
@@ -463,14 +470,14 @@ mod tests {
         });
         let _before = job.state.publish_nodes();
         run_end_hooks(&job);
-        // The walk comes late, and finds nothing to call.
+        // The walk comes late, and finds no hook to call.
         fire_all(&job);
         assert_eq!(calls.load(SeqCst), 1);
     }
 
-    /// The job ends between the look at its word and the bit. Its ender looks
-    /// for hooks no more: the late one leaves the list again, or the list, the
-    /// hook and the job would keep each other for ever.
+    /// The job ends between the read of its word and the bit. Its ender does
+    /// not look for hooks again: the late hook leaves the list, or the list,
+    /// the hook and the job would keep each other alive for ever.
     #[test]
     fn a_hook_that_comes_after_the_end_is_not_listed() {
         let over = state::BUSY | state::BODY_DONE | state::ENDED;
@@ -529,7 +536,7 @@ mod models {
                     register(&job, call, true).keep();
                 })
             };
-            // What its ender does.
+            // The steps of the ender.
             run_end_hooks(&job);
             let st = job.state.end(false, false, true).expect("nothing to keep");
             if st.has(state::HAS_NODES) {
@@ -543,9 +550,9 @@ mod models {
         });
     }
 
-    /// A hook that was made in a shield is disarmed while the shield ends: it is called no
-    /// more, no other hook leaves a list, and nothing keeps the jobs. Once with the longer
-    /// list in the shield, once with that of the job around it.
+    /// A hook that was made in a shield is disarmed while the shield ends: it is not
+    /// called, no other hook leaves a list, and no reference to the jobs is left. Once
+    /// with the longer list in the shield, once with that of the job around it.
     #[test]
     fn hook_disarm_vs_move() {
         for around in [1, 2] {
@@ -587,7 +594,7 @@ mod models {
     }
 
     /// A hook for the cancel is published while its job is cancelled and ends: it is
-    /// called once, with the reason, whichever of the three it meets.
+    /// called once, with the reason, in every order of the three.
     #[test]
     fn hook_publish_vs_cancel_and_end() {
         loom::model(|| {
@@ -616,7 +623,7 @@ mod models {
                     register(&job, call, false).keep();
                 })
             };
-            // What the canceller does, and then the ender.
+            // The steps of the canceller, and then of the ender.
             assert_eq!(
                 job.state.mark(state::MarkFrom::Here, false),
                 state::Marked::Noted

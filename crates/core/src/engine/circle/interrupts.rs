@@ -1,12 +1,13 @@
-//! Requests: the revocable protocol. `interrupt` asks a task once to stop, and
-//! `uninterrupt` takes that back.
+//! Interrupts: requests that can be withdrawn. `interrupt` asks a task once to
+//! stop, and `uninterrupt` withdraws that.
 //!
-//! A layer on top: nothing else depends on it. The request stands in the cold
-//! part of the *task* (how many, the latest words); INTERRUPTED in the task's
-//! word says that it has not been delivered. Points look at the word of the
-//! innermost job, so the same bit is set on the task's inline scopes too. There
-//! it is only a hint, *ask your task*: it is set by [`spread`] and by whoever
-//! attaches a scope, and cleared by whoever asks. See `engine/CANCELLING.md`. What an await does with a request is in [`forward`](crate::engine::forward).
+//! This is a layer on top of cancellation, which does not depend on it. Requests are stored in the
+//! cold part of the *task* (how many, the latest words); INTERRUPTED in the task's word says that
+//! one has not been delivered. Points read the word of the innermost job, so the same bit is set on
+//! the task's inline scopes too. There the bit is only a hint to look at the task: [`spread`] and
+//! the attacher of a scope set it, and a point that looks at the task clears it. See
+//! `engine/CANCELLING.md`. What an await does with a request is in
+//! [`forward`](crate::engine::forward).
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -37,7 +38,8 @@ pub(crate) fn interrupt(
     task_of(h).is_some_and(|task| ask(&task, text, site, 0).is_some())
 }
 
-/// Takes one request back. How many are left; an ended task keeps what it has.
+/// Withdraws one request. Returns how many are left; an ended task keeps its
+/// requests.
 pub(crate) fn uninterrupt(h: &Header) -> usize {
     // Dropped outside the lock.
     let mut forgotten = Vec::new();
@@ -57,7 +59,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
     })
 }
 
-/// How many requests stand.
+/// How many requests there are.
 pub(crate) fn interrupts(h: &Header) -> usize {
     with_requests(h, |_, cold, _| cold.requests.count as usize)
 }
@@ -81,7 +83,8 @@ pub(crate) fn task_of(h: &Header) -> Option<JobRef> {
     Some(at)
 }
 
-/// Its number there; none if the body is over.
+/// Makes a request of `task`. Returns its number there; none if the body is
+/// over.
 pub(crate) fn ask(
     task: &Header,
     text: Option<Cow<'static, str>>,
@@ -96,12 +99,12 @@ pub(crate) fn ask(
         culprit: None,
         site,
         at: tree.host.now(),
-        // One that is passed on was asked for further out.
+        // A request that is passed on was made further out.
         by: (hops == 0).then(names::asking_here).flatten(),
         delivery: None,
     });
-    // Under the lock, so that bit, count and words change together; a step on
-    // the word, because the body may end meanwhile.
+    // Under the lock, so that bit, count and words change together. The bit is
+    // set in a step on the word, because the body may end meanwhile.
     let unused = task.with_cold(|cold, st| {
         if !task.state.interrupt() {
             return Err(new);
@@ -126,14 +129,14 @@ pub(crate) fn ask(
     Some(number)
 }
 
-/// INTERRUPTED has been set at `start`, or can be taken there again: tells the
-/// scopes inside the same task, and wakes everything in which a point may wait.
-/// After this every point that can take it has seen the bit or will be polled. So
-/// it is as long as the bit stands: what is pending beside it needs no second call,
-/// since the point that clears the hints takes all that is pending after that.
+/// INTERRUPTED has been set at `start`, or can be taken there again: sets the hint
+/// on the scopes inside the same task, and wakes everything in which a point may
+/// wait. After this every point that can take the request has seen the bit or will
+/// be polled. A further request needs no second call while the bit is set: the
+/// point that clears the hints takes all requests that are pending after that.
 pub(crate) fn spread(start: &Header) {
     if start.state.load().effective() {
-        // Told already, and told again at every point.
+        // The body has been told, and each further point tells it again.
         return;
     }
     let mut todo = vec![JobRef::from_header(start)];
@@ -155,10 +158,10 @@ pub(crate) fn spread(start: &Header) {
 
 /// Sets the hint on the scopes that the body of `job` has open, and lists them.
 ///
-/// A job whose body has opened none may have very many child tasks: they are not
-/// looked at. Asked under the lock, after INTERRUPTED was set: a scope that is
-/// attached later sees that there, one that was attached before has said so.
-/// Modelled in `interrupt_vs_park`.
+/// A job whose body has opened no scope may have very many child tasks: these
+/// are not visited. The check is made under the lock, after INTERRUPTED was set:
+/// a scope that is attached later sees the bit, and a scope that was attached
+/// before shows in `has_opened_scopes`. Modelled in `interrupt_vs_park`.
 fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
     let _locked = job.lock();
     if !job.has_opened_scopes() {
@@ -177,10 +180,10 @@ fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
     }
 }
 
-/// Wakes the leaves of `h` that are polled under foreign wakers. They list
-/// themselves anew when they are polled.
+/// Wakes the leaves of `h` that are polled under foreign wakers. Their next
+/// poll lists them again.
 fn wake_leaves(h: &Header) {
-    // Those that are listed now; one that comes later sees the bit.
+    // The leaves that are listed now; one that is listed later sees the bit.
     let listed = h.if_cold(|cold, _| cold.leaves.len()).unwrap_or(0);
     for _ in 0..listed {
         match h.if_cold(|cold, _| cold.leaves.pop()).flatten() {
@@ -190,7 +193,8 @@ fn wake_leaves(h: &Header) {
     }
 }
 
-/// The last guard of `h` is gone: what it held back can be taken now.
+/// The last guard of `h` is dropped: a request that it held back can be taken
+/// now.
 #[cold]
 pub(crate) fn guard_left(h: &Header) {
     let st = h.state.load();
@@ -202,7 +206,7 @@ pub(crate) fn guard_left(h: &Header) {
 // -------------------------------------------------------------- from inside
 
 /// The task in whose poll `h` is polled, if no shield and no guard stands
-/// between: whose request a point in `h` may take.
+/// between: a point in `h` may take the requests of this task.
 pub(crate) fn heard_by(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     loop {
@@ -216,7 +220,8 @@ pub(crate) fn heard_by(h: &Header) -> Option<JobRef> {
     }
 }
 
-/// Would a point in `h` take a request now? `h` is not effectively cancelled.
+/// True if a point in `h` would take a request now. `h` is not effectively
+/// cancelled.
 pub(crate) fn pending(h: &Header) -> bool {
     heard_by(h).is_some_and(|task| task.state.load().has(state::INTERRUPTED))
 }
@@ -227,11 +232,11 @@ pub(crate) fn take(h: &Header) -> Option<Cancelled> {
     take_and(h, |requests, taken| requests.taken = taken).map(told)
 }
 
-/// As [`take`]; `keep` says in the same step what becomes of them.
+/// Like [`take`]; `keep` decides in the same step where the requests go.
 pub(crate) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Taken> {
     let task = heard_by(h)?;
-    // The hints first: a request that comes after this sets them again, one
-    // that came before stands in the task already.
+    // The hints first: a request made after this sets them again, and one made
+    // before is in the task already.
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
         at.state.interrupt_taken();
@@ -275,14 +280,15 @@ pub(crate) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
     Cancelled::new(Reason::new(Arc::new(data), false))
 }
 
-/// The request that a point told is there again, for the next point of its task;
-/// `h` is that task, or part of it. Not if it has been taken back meanwhile.
+/// The request with which a point returned `Cancelled` is pending again, for the
+/// next point of its task; `h` is that task, or part of it. Nothing happens if
+/// the request was withdrawn meanwhile.
 pub(crate) fn put_back(h: &Header, told: &Cancelled) {
     let Some((task, delivery)) = delivered(h, told) else {
         return;
     };
     let again = delivery.is_back.swap(true, Ordering::Relaxed);
-    // In one step: whoever asks where it is finds it nowhere else.
+    // In one step, so that every search finds the request in one place.
     let back = task.if_cold(|cold, st| {
         let requests = &mut cold.requests;
         requests.on_their_way.remove(&delivery.numbers);
@@ -301,9 +307,9 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
     }
 }
 
-/// A body inside `around` has returned the request that a point told, and the call
-/// that awaits it has not: it is on its way. The task it was asked of; none if
-/// that is not the one around.
+/// A body inside `around` has returned the request that a point delivered, and the
+/// call that awaits the body has not returned: the request is on its way. Returns
+/// the task of which it was made; none if that is not the task of `around`.
 pub(crate) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
     let (task, delivery) = delivered(around, told)?;
     task.if_cold(|cold, _| {
@@ -314,7 +320,7 @@ pub(crate) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
     Some(task)
 }
 
-/// It has come out of that call, or a cancel has taken its place.
+/// The call has returned the request, or a cancel has replaced it.
 pub(crate) fn arrived(task: &Header, told: &Cancelled) {
     if let Some((task, delivery)) = delivered(task, told) {
         task.if_cold(|cold, _| cold.requests.on_their_way.remove(&delivery.numbers));
@@ -322,7 +328,7 @@ pub(crate) fn arrived(task: &Header, told: &Cancelled) {
 }
 
 /// True if `told` is a request of the task that `h` is part of, and has not been
-/// taken back since.
+/// withdrawn since.
 pub(crate) fn still_stands(h: &Header, told: &Cancelled) -> bool {
     delivered(h, told).is_some_and(|(task, delivery)| {
         task.if_cold(|cold, _| !delivery.numbers.beyond(cold.requests.forgotten).is_empty())
@@ -338,13 +344,13 @@ fn delivered<'a>(h: &Header, told: &'a Cancelled) -> Option<(JobRef, &'a Deliver
 
 // ----------------------------------------------------- at both ends of a body
 
-/// A task has its first turn: true if it was asked to stop before, and so is
-/// never polled.
+/// The first turn of a task: true if it was interrupted before, and so is never
+/// polled.
 pub(crate) fn never_starts(task: &Header) -> bool {
     stop_if_pending(task)
 }
 
-/// The body of a task is over, and it was asked to stop without hearing of it.
+/// The body of a task is over, and no point in it has taken the request.
 #[cold]
 pub(crate) fn undelivered(task: &Header) {
     stop_if_pending(task);
@@ -358,14 +364,15 @@ fn stop_if_pending(task: &Header) -> bool {
             }
             let requests = &mut cold.requests;
             if !st.has(state::CANCELLED) {
-                // These end it, and not what was heard before; whether or not
-                // they are taken back meanwhile.
+                // The pending requests end the task, not those that were heard
+                // before; whether or not they are withdrawn meanwhile.
                 requests.taken = requests.pending.clone();
             }
             requests.latest.clone()
         })
         .flatten();
-    // The bit stays: whoever forwarded the request sees that nobody heard it.
+    // The bit stays: the task that passed the request on sees that it was not
+    // heard.
     latest.is_some_and(|latest| {
         cancel_itself(task, &Reason::new(latest, false));
         true
@@ -378,8 +385,8 @@ pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
         && task_of(h).is_some_and(|task| task.id == told.origin())
 }
 
-/// A request has left the body of `h`: the job is cancelled, and with it what
-/// it has started. False if it was cancelled before.
+/// The body of `h` has returned a request: the job is cancelled with its
+/// children. False if it was cancelled before.
 #[cold]
 pub(crate) fn cancel_itself(h: &Header, reason: &Reason) -> bool {
     let mut why = Why::new(ReasonKind::Interrupted, reason.site());

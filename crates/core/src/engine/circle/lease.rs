@@ -1,5 +1,5 @@
-//! Shares that a job gives away: of [leases](crate::Lease), which shutdown revokes, and of
-//! what nothing revokes, such as a blocking call.
+//! Shares that a job gives away: those of [leases](crate::Lease), which shutdown revokes,
+//! and those that nothing revokes, such as a blocking call's.
 
 use crate::engine::end::{self, Last};
 use crate::record::cold::Cold;
@@ -43,11 +43,11 @@ impl Drop for Leased {
     }
 }
 
-/// Keeps a job open as a child does: nothing revokes it.
+/// Keeps a job open as a child does, and is never revoked.
 pub(crate) struct Share(JobRef);
 
 impl Share {
-    /// None if the job has ended or waits for nothing more.
+    /// None if the job has ended or waits for nothing any more.
     pub(crate) fn of(h: &Header) -> Option<Share> {
         let mut locked = h.lock();
         let st = h.state.will_share(locked.evidence());
@@ -61,17 +61,18 @@ impl Share {
 }
 
 impl Share {
-    /// The job, which stays open until [`from_job`](Share::from_job) has it again.
+    /// Returns the job, which stays open until [`from_job`](Share::from_job) makes
+    /// a share of it again.
     pub(crate) fn into_job(self) -> JobRef {
         let job = self.0.clone();
         std::mem::forget(self);
-        // The reference of the share goes, the clone is the answer's.
+        // The reference of the share is released, the clone is returned.
         // SAFETY: forgotten with it, and given back once (H6).
         unsafe { Header::release(job.as_ptr()) };
         job
     }
 
-    /// The share that [`into_job`](Share::into_job) has kept.
+    /// The share of a job that [`into_job`](Share::into_job) returned.
     pub(crate) fn from_job(job: JobRef) -> Share {
         Share(job)
     }
@@ -83,7 +84,7 @@ impl Drop for Share {
     }
 }
 
-/// Takes every lease of a job away: shutdown does not wait for them.
+/// Takes every lease from a job: shutdown does not wait for leases.
 pub(crate) fn revoke(h: &Header) {
     if h.if_cold(|cold, _| cold.leases > 0).unwrap_or(false) {
         give_back(h, |cold| {
@@ -95,7 +96,7 @@ pub(crate) fn revoke(h: &Header) {
     }
 }
 
-/// Gives shares of the count back; the end, if it comes to that, is scheduled.
+/// Gives shares up; if the job then ends, a turn for its end is scheduled.
 fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
     let last = {
         let mut locked = h.lock();

@@ -1,16 +1,17 @@
-//! Scopes that are left open: the body that opened one is gone, and the future
-//! of the scope still lives somewhere else. Nobody is bound to poll it ever
-//! again, so the job around it cannot wait for it: the scope is cancelled and
-//! given up at once, as if its future had been dropped. The future finds that
-//! out when it is polled or dropped, and touches nothing but its own cell.
+//! Scopes that are left open: the body that opened a scope has ended, and the
+//! future of the scope still lives somewhere else. It may never be polled
+//! again, so the job around the scope cannot wait for it: the scope is
+//! cancelled and given up at once, as if its future had been dropped. The
+//! future learns of that when it is polled or dropped, and touches nothing but
+//! its own cell.
 //!
-//! Who gives a scope up is decided by one step on its word: the end of the body
-//! around it ([`State::leave_behind`]), or whoever polls or drops the future
-//! elsewhere at that moment ([`State::come_back`]). Modelled in
-//! `scope_left_open_vs_poll_elsewhere`.
+//! One step on the word of the scope decides which thread gives it up: the end
+//! of the body around it ([`State::leave_behind`]), or the thread that polls or
+//! drops the future elsewhere at that moment ([`State::come_back`]). Modelled
+//! in `scope_left_open_vs_poll_elsewhere`.
 //!
 //! A poll inside the job that the scope belongs to takes no step: the body of
-//! that job is what polls, so it is not gone.
+//! that job does this poll, so it has not ended.
 //!
 //! [`State::leave_behind`]: crate::record::state::State::leave_behind
 //! [`State::come_back`]: crate::record::state::State::come_back
@@ -31,11 +32,11 @@ use crate::record::header::{Header, JobRef};
 use crate::record::state::{self, Remains};
 use crate::record::works;
 
-/// The caller has the future of an open scope, to poll or to drop it.
+/// The caller holds the future of an open scope, to poll or to drop it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopeHold {
-    /// Inside the job it belongs to.
+    /// Inside the job to which the scope belongs.
     AtHome,
     /// Elsewhere: marked AWAY until [`let_go`].
     Away,
@@ -45,10 +46,9 @@ pub(crate) enum ScopeHold {
 /// scope has been left behind: it may have ended, and its tree may be gone.
 #[inline]
 pub(crate) fn hold(h: &Header) -> Option<ScopeHold> {
-    // A pointer of a scope that is left behind may be anybody's; it is compared
-    // only, and the word is looked at too.
-    // A hosted future belongs to its executor, wherever that polls it, and the body around
-    // it may be over.
+    // The parent pointer of a scope that is left behind may be dangling; it is compared
+    // only, and the word is checked too. A hosted future belongs to its executor, wherever
+    // that polls it, and the body around it may be over.
     let at_home = context::with(|cx| cx.current().is_some_and(|job| h.is_child_of(job)));
     if !at_home || h.is_hosted() {
         return h.state.go_away().then_some(ScopeHold::Away);
@@ -57,15 +57,16 @@ pub(crate) fn hold(h: &Header) -> Option<ScopeHold> {
     (!left).then_some(ScopeHold::AtHome)
 }
 
-/// The poll is over and the scope is not. False if the body around it is gone
-/// meanwhile: then the caller drops the body and [gives it up](give_up).
+/// The poll is over and the scope is not. False if the body around it has ended
+/// meanwhile: then the caller drops the scope's body and [gives the scope
+/// up](give_up).
 #[inline]
 pub(crate) fn let_go(h: &Header, held: ScopeHold) -> bool {
     held == ScopeHold::AtHome || h.state.come_back()
 }
 
-/// Lets go of a scope if the poll that [holds](hold) it unwinds: the body around it
-/// may be gone, and nothing else would ever give the scope up.
+/// Releases a scope if the poll that [holds](hold) it unwinds: the body around it
+/// may have ended, and no other code would ever give the scope up.
 pub(crate) struct Unwinds<'a>(&'a Header, ScopeHold);
 
 impl<'a> Unwinds<'a> {
@@ -74,7 +75,7 @@ impl<'a> Unwinds<'a> {
         Unwinds(scope, held)
     }
 
-    /// It does not: the poll sees to the scope.
+    /// The poll did not unwind, and handles the scope itself.
     #[inline]
     pub(crate) fn not(self) {
         std::mem::forget(self);
@@ -91,8 +92,8 @@ impl Drop for Unwinds<'_> {
     }
 }
 
-/// The body of `h` is gone; its share of the count is not given up yet. What it
-/// has left open is given up.
+/// The body of `h` has ended; its share is not given up yet. The scopes that
+/// the body has left open are given up.
 #[inline]
 pub(crate) fn close_all(h: &Header) {
     if h.has_opened_scopes() {
@@ -100,8 +101,8 @@ pub(crate) fn close_all(h: &Header) {
     }
 }
 
-/// The caller has the future of `scope` in its hand, AWAY, and has dropped its
-/// body; the body around it is gone.
+/// The caller holds the future of `scope`, AWAY, and has dropped its body; the
+/// body around it has ended.
 #[cold]
 pub(crate) fn give_up(scope: &Header, in_body: bool) {
     // SAFETY: not given up yet, so linked.
@@ -115,11 +116,12 @@ pub(crate) fn give_up(scope: &Header, in_body: bool) {
     abandon(scope, in_body, ReasonKind::ScopeEnded);
 }
 
-/// Shutdown forces every job, and `hosted` is a future that another executor owns: it cannot
-/// be dropped from here, so it is given up. That executor finds out at its next poll.
+/// Shutdown drops every job by force, and `hosted` is a future that another executor owns:
+/// it cannot be dropped from here, so it is given up. The future learns of that at its next
+/// poll.
 #[cold]
 pub(crate) fn force_hosted(tree: &Shared, hosted: &Header) {
-    // The step comes before the cancel, as in `close_below`.
+    // This step comes before the cancel, as in `close_below`.
     let left = hosted.state.leave_behind();
     guard::lapse(hosted);
     walk::cancel(hosted, Why::new(tree.why_forced(), hosted.site()));
@@ -132,22 +134,22 @@ pub(crate) fn force_hosted(tree: &Shared, hosted: &Header) {
 
 /// The future of `hosted` is cut off from its job.
 fn note_forced(hosted: &Header) {
-    // SAFETY: the caller gives it up, and has not yet: linked.
+    // SAFETY: the caller is about to give it up: linked.
     let tree = unsafe { hosted.tree() };
     tree.note_forced(ForcedDrop::look_at(tree, hosted));
     hosted.state.was_dropped();
 }
 
-/// Gives up what is open below `h`, which stays until this returns; its local
-/// tasks only if `local`: else the future that polls them is still there. No
-/// recursion: such scopes can be nested to any depth.
+/// Gives up the scopes that are open below `h`, which lives until this returns;
+/// its local tasks only if `local`: else the future that polls them still
+/// exists. No recursion: such scopes can be nested to any depth.
 #[cold]
 fn close_below(h: &Header, local: bool) {
     let mut todo = Vec::new();
     list_open(h, local, &mut todo);
     while let Some(scope) = todo.pop() {
-        // The step comes before the cancel, which wakes whoever polls the scope:
-        // that one finds it left behind.
+        // This step comes before the cancel, which wakes the poller of the
+        // scope: that poll finds the scope left behind.
         let left = scope.state.leave_behind();
         walk::cancel(&scope, Why::new(ReasonKind::ScopeEnded, h.site()));
         let Some(before) = left else {
@@ -156,21 +158,21 @@ fn close_below(h: &Header, local: bool) {
         if scope.is_child_of(h) {
             report(h, &scope);
         }
-        // From here on it refuses local tasks: none comes after the look.
+        // From here on the scope refuses local tasks, so the list is complete.
         guard::lapse(&scope);
         list_open(&scope, true, &mut todo);
         abandon(&scope, !before.has(state::LEFT), ReasonKind::ScopeEnded);
     }
 }
 
-/// Puts the scopes on the list that are open below `h`.
+/// Puts the scopes that are open below `h` on the list.
 fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, under the lock.
     let mut next = unsafe { h.first.get().as_ref() };
     while let Some(child) = next {
         let inline = match child.kind() {
-            // A hosted future is waited for, as a task is.
+            // A hosted future is waited for, like a task.
             JobKind::Task | JobKind::Root | JobKind::Hosted => false,
             JobKind::LocalTask => local,
             _ => true,
@@ -183,9 +185,9 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
     }
 }
 
-/// What a scope says that has ended in a poll elsewhere, with `error`, if it was left open
-/// in the middle of that poll: what it would have said had it been given up. Of a body
-/// that has returned a value the verdict says so.
+/// The error of a scope that ended with `error` in a poll elsewhere, if the scope was left
+/// open in the middle of that poll: it must read as if the scope had been given up. For a
+/// body that returned a value the verdict does this.
 pub(crate) fn answer(scope: &Header, error: Error) -> Error {
     if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ORIGIN) {
         return error;
@@ -197,7 +199,7 @@ pub(crate) fn answer(scope: &Header, error: Error) -> Error {
     }
 }
 
-/// Says so, once, to whoever gets the failures that nobody takes.
+/// Reports the scope, once, to the failure hook.
 fn report(around: &Header, scope: &Header) {
     let (opened, left) = (scope.site(), around.site());
     let text = format!(
@@ -210,14 +212,14 @@ fn report(around: &Header, scope: &Header) {
         left.file(),
         left.line(),
     );
-    // SAFETY: the caller gives it up, and has not yet: linked.
+    // SAFETY: the caller is about to give it up: linked.
     let (tree, victim) = unsafe { (scope.tree(), names::victim(scope)) };
     tree.report_failure(&Error::msg(text).at(victim, None));
 }
 
-/// The future was dropped half-way, or is left behind: the node lives on as
-/// Cancelling until its children are gone, and the enclosing job waits for that.
-/// Nothing is left open below it. The caller [holds](hold) it.
+/// The future was dropped before it completed, or is left behind: the scope
+/// lives on as Cancelling until its children have ended, and the enclosing job
+/// waits for that. Nothing is left open below it. The caller [holds](hold) it.
 pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
     // SAFETY: its poller has not ended it, so it is linked.
     let tree = unsafe { h.tree() };
@@ -232,8 +234,9 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
     let (last, poller, stops) = {
         let mut locked = h.lock();
         let stops = works::take_stops(&mut locked);
-        // In the lock in which the count goes: exactly one of us and the last
-        // child ends it. Modelled in `last_child_vs_scope_drop`.
+        // Under the lock under which the count falls: either this thread or the
+        // last child's ender ends the scope, never both. Modelled in
+        // `last_child_vs_scope_drop`.
         let _before = h.state.body_over(Remains::Nothing);
         let last = match in_body {
             true => end::give_up(&mut locked, GivenUp::Counted),
@@ -242,9 +245,9 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
         // SAFETY: a scope.
         let kept = unsafe { waker::take_poller(&locked) };
         let poller = match kind {
-            // Its future lives: what polls it elsewhere finds out that it was left
-            // behind. A cancel that came before has used up the wake of this one.
-            // SAFETY: linked, and its ender cannot pass our lock.
+            // Its future lives: a poll of it elsewhere learns that it was left
+            // behind. An earlier cancel may have used up the waker of this one.
+            // SAFETY: linked, and its ender cannot pass the lock held here.
             ReasonKind::ScopeEnded => unsafe { TakenWaker::new(kept) },
             _ => {
                 let_go = kept;

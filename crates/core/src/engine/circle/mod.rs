@@ -1,6 +1,7 @@
-//! What calls each other in a circle, and so cannot be put into an order: to end a body
-//! cancels and wakes, a wake gives a turn, a turn ends bodies, a cancel wakes. As few
-//! files as that can be; `tests/architecture.rs` sees to it that there are no others.
+//! Modules that call each other in a circle, and so cannot be ordered: the end of a
+//! body cancels and wakes, a wake gives a turn, a turn ends bodies, a cancel wakes. The
+//! circle is as small as it can be; `tests/architecture.rs` checks that no other file
+//! joins it.
 
 pub(crate) mod deadline;
 pub(crate) mod end;

@@ -1,8 +1,8 @@
-//! An interrupt on its way: a point has told it, and the body of a scope or of a
-//! branch has returned it. Until the call that awaits that body returns it too, it
-//! is kept by us. If the call returns something else, because another branch has
-//! won or because a deadline or a failure takes its place, and if the call is
-//! dropped, the interrupt is put back (request-3).
+//! An interrupt that is *on its way*: a point has returned it, and so has the body
+//! of a scope or of a branch, but not yet the call that awaits that body.
+//! Meanwhile an [`OnItsWay`] keeps it. If the call returns something else, because
+//! another branch has won or because a deadline or a failure takes its place, or
+//! if the call is dropped, the interrupt is put back (request-3).
 
 use crate::base::error::Cancelled;
 use crate::base::reason::ReasonKind;
@@ -10,12 +10,13 @@ use crate::engine::interrupts;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
 
-/// An interrupt on its way out of a call. Dropped, it is put back.
+/// An interrupt on its way out of a call. Dropping this puts the interrupt
+/// back.
 pub(crate) struct OnItsWay {
     told: Cancelled,
-    /// The task it was asked of; none once it has arrived.
+    /// The task that was interrupted; none once the interrupt has arrived.
     task: Option<JobRef>,
-    /// The job around what has returned it.
+    /// The job around the body that has returned it.
     around: JobRef,
 }
 
@@ -29,7 +30,7 @@ impl OnItsWay {
         }
     }
 
-    /// The call returns it.
+    /// The call returns the interrupt.
     pub(crate) fn arrive(mut self) -> Cancelled {
         if let Some(task) = self.task.take() {
             interrupts::arrived(&task, &self.told);
@@ -51,10 +52,10 @@ impl Drop for OnItsWay {
     }
 }
 
-/// True if the nearest job that is cancelled, from `around` up to its task, was
-/// cancelled explicitly: that takes the place of an interrupt. A deadline, a race
-/// that was lost, a failure and a handle or a scope that was dropped do not: the
-/// code around them may go on.
+/// True if the nearest cancelled job, from `around` up to its task, was cancelled
+/// explicitly: such a cancel replaces an interrupt. A deadline, a lost race, a
+/// failure, and the drop of a handle or a scope do not: the code around them may
+/// go on.
 fn is_replaced(around: &Header) -> bool {
     let mut at = JobRef::from_header(around);
     loop {

@@ -1,15 +1,14 @@
-//! Foreign awaits: jobs that were cancelled and cannot hear it.
+//! Foreign awaits: jobs that were cancelled and wait for no point of this library.
 //!
-//! A cancelled job whose poll leaves it idle asks to be looked at again
-//! ([`Sweeper::found_idle`]). The look is at the whole cancel it belongs to, so
-//! there is one entry per cancel, and one timer per tree. A job whose patience
-//! has run out by then gets DROP_IF_IDLE and a turn, in which it looks again whether it
-//! is idle and drops its future. A cancel that everybody hears costs nothing
-//! here.
+//! A cancelled job whose poll leaves it idle requests a *look*
+//! ([`Sweeper::found_idle`]). A look covers the whole cancel that reached the job, so
+//! there is one entry per cancel, and one timer per tree. A job whose patience has run
+//! out by then gets DROP_IF_IDLE and a turn, in which it checks again that it is idle
+//! and drops its future. A cancel that every job observes costs nothing here.
 //!
-//! No job that asked is forgotten. A look that meets a running job gives it
-//! another turn, in which the job asks again if it is still idle
-//! (`look_vs_park`). An entry and the key of it that its job keeps change
+//! No request for a look is lost. A look that meets a running job gives it
+//! another turn, in which the job requests another look if it is still idle
+//! (`look_vs_park`). An entry and its key, which its job keeps, change
 //! together, under the lock of the list (`look_vs_ask`).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,8 +38,8 @@ impl Wake for SweepWaker {
 }
 
 impl Sweeper {
-    /// A poll of `h`, which is cancelled, has left it idle. True if there is
-    /// no patience with that at all; else the cancel is looked at again.
+    /// A poll of `h`, which is cancelled, has left it idle. True if its
+    /// patience is zero; else a later look is scheduled.
     ///
     /// # Safety
     /// The caller polls `h`.
@@ -60,7 +59,8 @@ impl Sweeper {
         if shortest == u64::MAX {
             return false;
         }
-        // Not the job's own patience, which costs a climb: the look finds it.
+        // Not the job's own patience, for which a climb would be needed: the
+        // look finds it.
         let soon = Duration::from_nanos(shortest).max(Duration::from_millis(1));
         // SAFETY: the caller polls `h`, so it is linked.
         let origin = unsafe { h.origin() };
@@ -70,12 +70,12 @@ impl Sweeper {
         false
     }
 
-    /// Looks at the cancel that entered at `h` at `at`, or before.
+    /// Schedules a look, at `at` or before, at the cancel that entered at `h`.
     fn watch(&self, tree: &Shared, h: &Header, at: Instant) {
         let earlier = |key: Option<SweepKey>| key.is_some_and(|key| key.0 <= at);
-        // A key that is found here may belong to an entry that has just been
-        // taken out. Whoever took it out clears the key, under the job's lock and
-        // so after this look, and looks at the jobs after that.
+        // A key that is found here may belong to an entry that another thread has
+        // just taken out. That thread clears the key, under the job's lock and so
+        // after this check, and looks at the jobs after that.
         if h.if_cold(|cold, _| earlier(cold.sweep)).unwrap_or(false) {
             return;
         }
@@ -99,7 +99,7 @@ impl Sweeper {
         self.rearm(tree);
     }
 
-    /// `h`, where a cancel entered, has ended.
+    /// The job `h`, at which a cancel entered, has ended.
     pub(crate) fn forget(&self, tree: &Shared, h: &Header) {
         if !h.has_cold() {
             return;
@@ -114,7 +114,7 @@ impl Sweeper {
         }
     }
 
-    /// Takes out one job that is to be looked at by `now`.
+    /// Takes out one job whose look is due at `now`.
     fn take_due(&self, now: Instant) -> Option<JobRef> {
         let mut inner = self.lock();
         let entry = inner.due.first_entry()?;
@@ -127,7 +127,7 @@ impl Sweeper {
     }
 
     /// Sets the one timer to the first entry. The host is called outside the
-    /// lock; whoever comes second sees the newer list.
+    /// lock; of two threads the second sees the newer list.
     fn rearm(&self, tree: &Shared) {
         loop {
             let (first, armed) = {
@@ -159,8 +159,8 @@ impl Sweeper {
 
     fn fire(&self, tree: &Shared) {
         let now = tree.host.now();
-        // A timer that was set meanwhile is given up with the one that fired:
-        // `rearm` sets what is needed.
+        // A timer that was set meanwhile is cleared along with the one that
+        // fired: `rearm` sets the timer that is needed.
         let armed = self.lock().armed.take();
         if let Some(armed) = armed {
             drop(tree.host.clear_timer(armed));
@@ -189,7 +189,8 @@ pub(crate) unsafe fn patience_inside(tree: &Shared, h: &Header) -> Patience {
     unsafe { waymark::patience(h) }.unwrap_or(tree.patience)
 }
 
-/// The same from outside, where `h` may end meanwhile: a climb to the root.
+/// The same for a thread outside `h`, which may end meanwhile: a climb to the
+/// root.
 fn patience_of(tree: &Shared, h: &Header) -> Patience {
     let mut found = own_patience(h);
     let mut at = h.parent_from_outside();
@@ -200,11 +201,11 @@ fn patience_of(tree: &Shared, h: &Header) -> Patience {
     found.unwrap_or(tree.patience)
 }
 
-/// Looks at every job below `top` that hears its cancel and is idle. Sets DROP_IF_IDLE
-/// where patience has run out; says when to look again. A job that is not idle
-/// now asks for another look when it is. A running one may have asked for this
-/// look a moment ago, and be about to park: it gets another turn, in which it
-/// asks again. One that is made meanwhile asks by itself.
+/// Visits every job below `top` that the cancel reaches and that is idle. Sets
+/// DROP_IF_IDLE on jobs whose patience has run out; returns when to look again. A job
+/// that is not idle now requests another look when it is. A running job may have
+/// requested this look a moment ago and be about to park: it gets another turn, in
+/// which it requests again. A job that is made meanwhile requests its own look.
 fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
     let before = tree.counters.numbered();
     let mut next: Option<Instant> = None;
@@ -223,8 +224,8 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
             rouse(&job);
             continue;
         }
-        // By the clock that turns and points have looked at, not by `now`,
-        // which may be another and was read before.
+        // Measured by the clock that turns and points have read, not by `now`,
+        // which may be of another clock and was read before.
         let millis = tree.millis_now();
         let idle = millis_between(job.turned.load(Relaxed), millis);
         let (idle, limit) = match st.told_for(millis) {
@@ -241,7 +242,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
     next
 }
 
-/// Asks one job to drop its future in its next turn.
+/// Makes one job drop its future in its next turn.
 fn force(job: &Header) {
     job.state.drop_if_idle();
     rouse(job);

@@ -1,4 +1,4 @@
-//! Turns: who may poll a task, polling it once, and what follows.
+//! Turns: the right to poll a task, one poll of it, and the steps that follow.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
@@ -22,11 +22,11 @@ use crate::record::header::Header;
 use crate::record::state::{self, ParkAnswer, Remains, Snapshot};
 
 impl Turn {
-    /// Polls the task once. A task that was woken
-    /// meanwhile needs another turn: it belongs behind the others.
+    /// Polls the task once. If the task was woken meanwhile, the answer is its
+    /// next turn, which the host queues behind the others.
     ///
     /// # Panics
-    /// If its lane has one thread, and this is another.
+    /// If the lane of the task has one thread, and this is another.
     #[inline]
     #[must_use = "a task that is not run never ends"]
     pub fn run(self) -> Option<Turn> {
@@ -53,7 +53,7 @@ impl Turn {
         unsafe { self.header().tree() }.turns_here(self.lane())
     }
 
-    /// A waker of the task, with which a host that tests may wake it for nothing.
+    /// A waker of the task, for hosts of tests that make spurious wake-ups.
     pub fn waker(&self) -> Waker {
         Waker::clone(&waker::borrowed(self.header()))
     }
@@ -62,13 +62,13 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.may_run_here() {
-            // Its future may not be touched here. It is leaked, and its job
-            // stays: an end is never faked.
+            // The future may not be touched on this thread. It is leaked, and
+            // its job stays in the tree: an end is never faked.
             return;
         }
         let _lane = context::on_lane(self.header().lane_mark());
         let h = self.header();
-        // SAFETY: a turn owns its task. It is asked before it ends.
+        // SAFETY: a turn owns its task. The tree is read before the task ends.
         let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
         // SAFETY: the turn is ours.
         unsafe { abandon(h) };
@@ -101,13 +101,14 @@ unsafe fn run_one(h: &Header) -> Option<Turn> {
     Some(unsafe { Turn::new(h) })
 }
 
-/// The same for one whose turns are counted.
+/// Gives a turn to a task of a factory timer, whose turns are counted.
 ///
 /// # Safety
 /// As for [`run_one`].
 #[cold]
 unsafe fn run_timed(h: &Header) -> Option<Turn> {
-    // SAFETY: the turn is the caller's. Kept over it: the task may end in it.
+    // SAFETY: the turn is the caller's. The handle is taken first: the task may
+    // end in the turn.
     let tree = unsafe { h.tree() }.handle();
     // SAFETY: passed on.
     let again = unsafe { run_one(h) };
@@ -120,7 +121,8 @@ unsafe fn run_timed(h: &Header) -> Option<Turn> {
 /// Hands a claimed task to its host.
 ///
 /// # Safety
-/// The caller owns the task's next push (H5). It does not touch it after.
+/// The caller owns the task's next push (H5), and does not touch the task after
+/// it.
 pub(crate) unsafe fn push_claimed(h: &Header) {
     // SAFETY: passed on; claimed, so it has not ended.
     unsafe {
@@ -130,10 +132,10 @@ pub(crate) unsafe fn push_claimed(h: &Header) {
     }
 }
 
-/// The same for a caller that keeps the tree itself.
+/// Hands a claimed task to its host, for a caller that keeps the tree alive.
 ///
 /// # Safety
-/// As for [`push_claimed`]; `tree` is the task's, and stays until this returns.
+/// As for [`push_claimed`]; `tree` is the task's, and lives until this returns.
 #[inline]
 pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
     if tree.wants(Interests::TURNS) {
@@ -143,8 +145,8 @@ pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
     unsafe { start_turn(tree, h) };
 }
 
-/// Hands one turn to the host by itself: the first, one that only ends the job, or
-/// that of a task that was woken alone.
+/// Hands a single turn to the host: the first, one that only ends the job, or that
+/// of a task that was woken alone.
 ///
 /// # Safety
 /// As for [`push_claimed_below`].
@@ -175,8 +177,8 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
     }
 }
 
-/// Those of the pool go together, the high ones and the low ones; those of pinned lanes one
-/// by one.
+/// Hands over the turns of the pool in two rows, one of high and one of low priority, and
+/// those of pinned lanes one by one.
 ///
 /// # Safety
 /// As for [`dispatch`].
@@ -184,7 +186,8 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
 unsafe fn dispatch_others(tree: &Shared, mut others: TurnRow) {
     let (mut high, mut low) = (TurnRow::new(), TurnRow::new());
     while let Some(h) = others.pop() {
-        // SAFETY: H5, ours until the push. Each goes into one row, or to the host.
+        // SAFETY: H5, the task is the caller's until the push. Each goes into one
+        // row, or to the host.
         unsafe {
             match (*h).lane_mark().pool_priority() {
                 Some(Priority::High) => high.push(&*h),
@@ -229,8 +232,9 @@ unsafe fn hand_over(tree: &Shared, mut ready: TurnRow) {
     tree.host.schedule(ready);
 }
 
-/// Polls a task once. `TurnRow(Parked)`: do not touch it again. `TurnRow(Again)`:
-/// the caller pushes it. `Pending`: the body is over, do not touch it again.
+/// Polls a task once. `TurnRow(Parked)`: the caller does not touch the task again.
+/// `TurnRow(Again)`: the caller pushes it. `Pending`: the body is over, and the
+/// caller does not touch the task again.
 ///
 /// Long because it is one turn from its claim to its park, in the order of its steps.
 ///
@@ -242,7 +246,7 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
     let tree = unsafe { h.tree() };
     let mut st = h.state.load();
     if st.has(state::BODY_DONE) {
-        // The last lease closed it and left the end to a turn.
+        // The last lease closed the job and left its end to a turn.
         // SAFETY: passed on.
         unsafe { end_or_drop_output(h, st) };
         return Poll::Pending;
@@ -277,11 +281,11 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
     }
     let over = match polled {
         Ok(PolledBody::Value) => {
-            // Nothing is in it: it need not be looked at to be dropped.
+            // The error is empty: skipping its drop saves a check.
             std::mem::forget(error);
             drop(entered);
             if h.lane_mark().has_home() && cell::output_needs_drop(h) {
-                // SAFETY: its body is just over: not ended.
+                // SAFETY: its body has just ended, so the task has not.
                 unsafe { untaken::keep_home(h) };
             }
             end::body_returned(h, Remains::Output);
@@ -293,13 +297,13 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
             if !unsafe { drop_if_idle(tree, h) } {
                 let again = context::goes_round();
                 drop(entered);
-                // BUSY stays: the next turn is its own already.
+                // BUSY stays set: the task already owns its next turn.
                 let park = if again {
                     ParkAnswer::Again
                 } else {
                     h.state.park()
                 };
-                // Parked, it may have ended by now, and the tree with it.
+                // A parked task may have ended by now, and the tree with it.
                 if park == ParkAnswer::Again && tree.wants(Interests::TURNS) {
                     let by = again.then_some(h.id);
                     tree.emit(h.id, EventKind::Scheduled { by });
@@ -323,8 +327,8 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
     Poll::Pending
 }
 
-/// A turn of a job whose body is over: made to end it, or, if it has ended, to
-/// drop the output that its handle has left.
+/// A turn of a job whose body is over: made to end the job, or, if it has
+/// ended, to drop the output that its handle did not take.
 ///
 /// # Safety
 /// The caller owns this turn (H5), and does not touch the job after it.
@@ -339,8 +343,8 @@ unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
     }
 }
 
-/// Drops the future in a turn that does not poll it: it never starts, or must
-/// go.
+/// Drops the future in a turn that does not poll it: because the task never
+/// starts, or because it is dropped by force.
 ///
 /// # Safety
 /// The caller owns this turn (H5), and has not polled the future in it.
@@ -358,7 +362,7 @@ unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
     }
 }
 
-/// Drops a future that was polled and is not done.
+/// Drops a future that was polled and has not completed.
 ///
 /// # Safety
 /// The caller owns this turn (H5).
@@ -376,8 +380,8 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
     }
 }
 
-/// The future of `h` is about to be dropped: a task that must go is marked
-/// before.
+/// The future of `h` is about to be dropped: a task that is dropped by force is
+/// marked first.
 fn mark_if_forced(tree: &Shared, h: &Header) {
     let st = h.state.load();
     if st.has(state::DROP_NOW) && !st.effective() {
@@ -385,9 +389,9 @@ fn mark_if_forced(tree: &Shared, h: &Header) {
     }
 }
 
-/// Marks a task that must go: what is forced ends cancelled, also what a shield,
-/// a guard or being a service has spared. A turn may come before `force_all`
-/// has come to it, and marks its task itself.
+/// Marks a task that is dropped by force: it ends cancelled, even if a shield, a
+/// guard or being a service has protected it. A turn may run before `force_all`
+/// has reached its task, and then marks the task itself.
 pub(crate) fn mark_forced(tree: &Shared, job: &Header) {
     guard::lapse(job);
     walk::cancel(job, Why::new(tree.why_forced(), job.site()));
@@ -399,9 +403,9 @@ fn never_starts(h: &Header, st: Snapshot) -> bool {
     !h.is_atomic() && (st.effective() || interrupts::never_starts(h))
 }
 
-/// A poll left the body pending. True if it is to be dropped here: patience
-/// with it has run out, and it is still idle. If it is idle and patience has
-/// not run out, somebody will look again.
+/// A poll left the body pending. True if the body must be dropped now: its
+/// patience has run out, and it is still idle. If it is idle and patience has
+/// not run out, a later look is scheduled.
 ///
 /// # Safety
 /// The caller polls `h`.
@@ -413,8 +417,8 @@ unsafe fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
         && (st.has(state::DROP_NOW) || unsafe { drop_cancelled_if_idle(tree, h, st) })
 }
 
-/// The same of a job that is cancelled, and that nothing forces: a scope goes
-/// with its task.
+/// The same check for a job that is cancelled and not dropped by force: a scope
+/// is dropped with its task.
 ///
 /// # Safety
 /// The caller polls `h`.
@@ -422,7 +426,7 @@ unsafe fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
 pub(crate) unsafe fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
         if st.has(state::DROP_IF_IDLE) {
-            // It has got on: its next foreign await is another one.
+            // The body has progressed: its next foreign await is another one.
             h.state.spare();
         }
         return false;
@@ -431,7 +435,7 @@ pub(crate) unsafe fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snaps
     st.has(state::DROP_IF_IDLE) || unsafe { tree.sweeper.found_idle(tree, h) }
 }
 
-/// The host dropped the task: its future goes, its job ends.
+/// The host dropped the turn: the future is dropped and the job ends.
 ///
 /// # Safety
 /// The caller owns the task's turn and will not run it.
@@ -548,7 +552,7 @@ mod tests {
             ..TreeOptions::default()
         };
         let tree = Tree::new(Box::new(host.clone()), options);
-        // The root is a supervisor: those that fail touch nobody.
+        // The root is a supervisor: tasks that fail affect no other.
         let s = tree.root_scope();
         let seen = Arc::new(Mutex::new(false));
         let job = tree.root_scope().launch(async move {

@@ -1,23 +1,23 @@
 //! Outputs of lanes with one thread, the main one and the pinned ones, that no handle
 //! takes. They are dropped on that thread, wherever the handle is dropped (lane-1, lane-5).
 //!
-//! A handle that goes on another thread leaves the output to a turn of that
+//! A handle that is dropped on another thread leaves the output to a turn of that
 //! lane. The job has ended by then and is in no tree: so the turn holds the root
-//! open as a child does, and with it the tree, until the output is gone. It is no
-//! job, and is not counted as one.
+//! open, and with it the tree, as a child does, until the output is dropped. The
+//! turn is no job, and is not counted as one.
 //!
-//! Once the root has ended or its host is gone no thread turns the lane any more, and the
-//! output goes where its handle goes. A handle leaves that thread only if the output is
-//! `Send`.
+//! Once the root has ended or its host is gone, no thread turns the lane any more, and
+//! the output is dropped with its handle. A handle leaves that thread only if the output
+//! is `Send`.
 //!
-//! What else of a body's may be dropped after its turns, and why that needs no lane:
+//! What else of a body may be dropped after its turns, and why that needs no lane:
 //!
 //! | what | where it is dropped |
 //! |---|---|
-//! | the future | by a turn, on its lane; refused, by the call that spawns it (tree-5) |
+//! | the future | by a turn, on its lane; if the spawn is refused, by the call that spawns it (tree-5) |
 //! | an output without a handle | by the ender, on its lane (`end_chain`) |
 //! | a late value, or one beside a failure, that an await does not give out | by the awaiter, which has taken it: it belongs to the handle |
-//! | values of a set of tasks, of branches, of local children | with the body that has the set, by its turn |
+//! | values of a set of tasks, of branches, of local children | with the body that holds the set, by its turn |
 //! | hooks, what stops work beside the body, a task-local | at the end of the job, on its lane; each is `Send` |
 //! | errors, and what a panic carried | with the last clone, anywhere: they are `Send` and `Sync`, and shared |
 
@@ -35,7 +35,7 @@ use crate::record::cell;
 use crate::record::cold::Home;
 use crate::record::header::{Header, JobRef};
 
-/// A task of a lane with one thread has an output that has to be dropped there.
+/// A task of a lane with one thread has an output that must be dropped there.
 ///
 /// # Safety
 /// The job has not ended.
@@ -50,8 +50,8 @@ pub(crate) unsafe fn keep_home(h: &Header) {
     h.with_cold(|cold, _| cold.home = Some(Home { tree, root: None }));
 }
 
-/// The handle of an ended job goes, and leaves the output: it is dropped here, or
-/// by a turn of its lane.
+/// The handle of an ended job is dropped without taking the output: the output is
+/// dropped here, or by a turn of its lane.
 ///
 /// # Safety
 /// C2: the output is there and is the caller's.
@@ -68,18 +68,18 @@ pub(crate) unsafe fn drop_output(h: &Header) {
     }
 }
 
-/// How deep outputs are dropped inside each other on one thread. A value may hold the
-/// handle of the task before, and so on: from there on the next one waits until the
-/// one around it is gone, so that a row of any length is a loop.
+/// How deep drops of outputs nest on one thread. A value may hold the handle of
+/// another task, whose value holds the next: at this depth the next output waits
+/// until the one around it is dropped, so that a chain of any length is a loop.
 const DEEPEST: u32 = 16;
 
-/// Outputs that have to wait.
+/// Outputs that are dropped later.
 type UntakenJobs = RefCell<VecDeque<JobRef>>;
 
-/// The outputs that are being dropped on this thread.
+/// The drops of outputs that are in progress on this thread.
 struct Drops {
     depth: Cell<u32>,
-    /// Of the deepest: null while there is none.
+    /// The list of the deepest drop; null while there is none.
     waiting: Cell<*const UntakenJobs>,
 }
 
@@ -96,8 +96,8 @@ unsafe fn drop_nested(h: &Header) {
     let depth = drops(|here| here.depth.get());
     if depth == DEEPEST {
         return drops(|here| {
-            // SAFETY: at this depth `drop_deepest` goes on, further down our stack, and
-            // takes it back before its list goes.
+            // SAFETY: at this depth `drop_deepest` is running, further down this stack,
+            // and resets the pointer before its list is dropped.
             let waiting = unsafe { here.waiting.get().as_ref() };
             let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
             waiting.borrow_mut().push_back(JobRef::from_header(h));
@@ -114,7 +114,7 @@ unsafe fn drop_nested(h: &Header) {
     drops(|here| here.depth.set(depth));
 }
 
-/// Drops the output, and then those that had to wait for that.
+/// Drops the output, and then those that were put off meanwhile.
 ///
 /// # Safety
 /// As for [`drop_output`].
@@ -125,7 +125,7 @@ unsafe fn drop_deepest(h: &Header) {
     // SAFETY: passed on.
     unsafe { cell::drop_output(h) };
     loop {
-        // Others may be added while this one is dropped.
+        // The drop of one may add others to the list.
         let next = waiting.borrow_mut().pop_front();
         let Some(job) = next else { break };
         // SAFETY: C2; it was the handle's, which has left it to this list. Noticed by
@@ -135,8 +135,8 @@ unsafe fn drop_deepest(h: &Header) {
     drops(|here| here.waiting.set(ptr::null()));
 }
 
-/// False if it is the caller's to drop: this is the thread of its lane, or there is no
-/// such thread any more.
+/// False if the caller must drop the output: this is the thread of its lane, or that
+/// thread is gone.
 ///
 /// # Safety
 /// As for [`drop_output`].
@@ -153,19 +153,20 @@ unsafe fn send_home(h: &Header) -> bool {
     let Some(share) = Share::of(tree.root()) else {
         return false;
     };
-    // Given back by `drop_at_home`.
+    // `drop_at_home` gives this share up.
     let root = share.into_job();
     let before = h.if_cold(|cold, _| cold.home.as_mut().and_then(|home| home.root.replace(root)));
     drop(before);
     // The turn's reference.
     std::mem::forget(JobRef::from_header(h));
-    // SAFETY: the job has ended, so that no other turn of it is left, and `run` is
-    // ours (H5). The share keeps its tree. Noticed by `main_output_vs_handle_drop`.
+    // SAFETY: the job has ended, so it has no other turn, and its `run` link
+    // belongs to this thread (H5). The share keeps its tree. Noticed by
+    // `main_output_vs_handle_drop`.
     unsafe { turn::start_turn(tree, h) };
     true
 }
 
-/// The turn that a dropped handle has made for the output.
+/// The turn that the drop of a handle has made for the output.
 ///
 /// # Safety
 /// The job has ended, the caller has that turn, and does not touch the job again.

@@ -1,5 +1,5 @@
-//! The waker of a task: the header itself, counted. And wakers in slots: who waits for a
-//! task, and who polls a scope.
+//! The waker of a task: the header itself, counted. And wakers in slots: that of a
+//! task's waiter, and that of a scope's poller.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,15 +16,15 @@ use crate::record::state::Claim;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
-/// As [`VTABLE`], without a reference: for the slots of jobs below the task,
-/// whose links keep it alive (H3). Nobody else gets to see one.
+/// Like [`VTABLE`], without a reference: for the slots of jobs below the task,
+/// whose links keep it alive (H3). No other code sees such a waker.
 static BARE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_ref, wake_by_ref, nothing);
 
 /// The task's waker without a reference of its own.
 pub(crate) fn borrowed(h: &Header) -> ManuallyDrop<Waker> {
     let raw = RawWaker::new(std::ptr::from_ref(h).cast(), &VTABLE);
     // SAFETY: the functions below keep RawWaker's contract; the missing
-    // reference is made up for by never dropping this value.
+    // reference is never released, because this value is never dropped.
     ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
@@ -59,7 +59,7 @@ unsafe fn drop(data: *const ()) {
 
 unsafe fn nothing(_: *const ()) {}
 
-/// What the timer of a scope wakes: the scope itself, which fires what is due.
+/// The waker of a scope's timer: it fires what is due at the scope.
 static ALARM: RawWakerVTable =
     RawWakerVTable::new(clone_alarm, ring_alarm, ring_alarm_by_ref, drop);
 
@@ -91,8 +91,8 @@ unsafe fn ring_alarm_by_ref(data: *const ()) {
     contained(|| deadline::timer_rang(h));
 }
 
-/// The bare task, if `waker` is that of the task of `above`, inside which the
-/// caller polls: to be kept in the slot of a job directly below `above`.
+/// The bare waker to keep in the slot of a job directly below `above`, inside
+/// which the caller polls, if `waker` is that of the task of `above`.
 pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
     let task = if above.is_task() {
         above
@@ -109,19 +109,20 @@ pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
     Some(unsafe { Waker::from_raw(RawWaker::new(data, &BARE)) })
 }
 
-/// True if to wake it calls nothing of the user's: it is that of a task of ours. The
-/// timer of a scope may call hooks, and any other waker what it likes.
+/// True if a wake-up of this waker runs no user code: it is that of a task of this
+/// library. The timer of a scope may call hooks, and any other waker may do
+/// anything.
 pub fn is_of_task(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &raw const VTABLE)
 }
 
-/// What the waker of every task has.
+/// The vtable of every task's waker.
 pub(crate) fn vtable() -> &'static RawWakerVTable {
     &VTABLE
 }
 
-/// Wakes whoever is polled with `waker`. If that is the task whose turn is
-/// taken here, it gets another one for it without a step on its word.
+/// Wakes the job that is polled with `waker`. If that is the task whose turn
+/// this thread takes, it gets another turn without a step on its word.
 #[inline]
 pub(crate) fn go_round(waker: &Waker) {
     let own = std::ptr::eq(waker.vtable(), &raw const VTABLE) && context::ask_again(waker.data());
@@ -130,15 +131,16 @@ pub(crate) fn go_round(waker: &Waker) {
     }
 }
 
-/// True if waking `kept`, a clone or [`bare`], does what waking `waker` does.
+/// True if waking `kept`, a clone or a [`bare`] waker, has the same effect as
+/// waking `waker`.
 pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
     let bare = std::ptr::eq(kept.vtable(), &raw const BARE)
         && std::ptr::eq(waker.vtable(), &raw const VTABLE);
     kept.data() == waker.data() && (bare || std::ptr::eq(kept.vtable(), waker.vtable()))
 }
 
-/// Drops a waker that was taken out of a slot. One of ours runs no code of the
-/// user's, and a [`bare`] one nothing at all.
+/// Drops a waker that was taken out of a slot. Dropping a task's waker runs no
+/// user code, and dropping a [`bare`] one does nothing.
 #[inline]
 pub(crate) fn let_go(kept: Option<Waker>) {
     match kept {
@@ -152,7 +154,7 @@ fn is_ours(waker: &Waker) -> bool {
     std::ptr::eq(vtable, &raw const BARE) || std::ptr::eq(vtable, &raw const VTABLE)
 }
 
-/// A waker that was taken out of a slot, and is safe to use whatever ends
+/// A waker that was taken out of a slot, and is safe to use whichever jobs end
 /// meanwhile: a bare task is claimed.
 #[must_use = "a waker that is taken out must be woken"]
 #[derive(Default)]
@@ -165,7 +167,7 @@ pub(crate) enum TakenWaker {
 
 impl TakenWaker {
     /// # Safety
-    /// The job of the slot is linked, or its parent's lock, in which it was
+    /// The job of the slot is linked, or its parent's lock, under which it was
     /// unlinked, is still held: so a bare task is alive (H3).
     pub(crate) unsafe fn new(kept: Option<Waker>) -> TakenWaker {
         match kept {
@@ -183,7 +185,7 @@ impl TakenWaker {
         }
     }
 
-    /// Wakes it. Not under a lock.
+    /// Wakes it. Must not be called under a lock.
     #[inline]
     pub(crate) fn wake(self) {
         if !matches!(self, TakenWaker::Nobody) {
@@ -194,24 +196,24 @@ impl TakenWaker {
     fn wake_somebody(self) {
         match self {
             TakenWaker::Nobody => {}
-            // SAFETY: claimed by us, so it has not ended (H5).
+            // SAFETY: claimed by this thread, so it has not ended (H5).
             TakenWaker::Claimed(h) => unsafe { turn::push_claimed(&*h) },
             TakenWaker::Owned(waker) => unwind::wake(waker),
         }
     }
 }
 
-/// In `whose` of a scope: the slot holds the waker of the task above it, bare.
-/// Written under the lock, with the slot.
+/// This value in `whose` of a scope says that the slot holds the bare waker of
+/// the task above. Written under the lock, with the slot.
 const IS_BARE: u64 = 1;
 
 /// Keeps the waker of a scope's poller in its slot: bare, if it is that of the
 /// task `above` the scope.
 ///
-/// A bare one that is there already is left there, without the lock. Whoever
-/// takes it out clears the mark first and then wakes that task: if this look
-/// comes too early to see it, another poll comes that does. Modelled in
-/// `kept_waker_vs_wake`.
+/// If the slot holds that bare waker already, it is left there, without the
+/// lock. A thread that takes it out clears the mark first and then wakes that
+/// task: if this check comes too early to see the cleared mark, the next poll
+/// sees it. Modelled in `kept_waker_vs_wake`.
 #[inline]
 pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
     let bare = above.and_then(|above| bare(waker, above));
@@ -223,7 +225,7 @@ pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
     }
 }
 
-/// Takes the waker of a scope's poller out.
+/// Takes the waker of a scope's poller out of its slot.
 ///
 /// # Safety
 /// It is a scope: the slot of a task is guarded by WAITER.
@@ -233,8 +235,8 @@ pub(crate) unsafe fn take_poller(h: &LockedJob<'_>) -> Option<Waker> {
     unsafe { slot(h.job())?.take() }
 }
 
-/// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else a clone. It is
-/// cloned, and the old one dropped, outside the lock (H1).
+/// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else as a clone.
+/// The clone is made, and the old waker dropped, outside the lock (H1).
 fn keep_waker(h: &Header, slot: &Slot, mark: &AtomicU64, waker: &Waker, bare: Option<Waker>) {
     let is_bare = bare.is_some();
     let mut new = bare;

@@ -3,9 +3,9 @@
 //!
 //! Each job on the way is marked under its parent's lock, the first under its
 //! own, and no two locks are held at once. When all are marked, wakers and hooks
-//! are called, outside locks; one that cancels in turn begins a walk inside this
-//! one. Whoever meets a job that is marked already leaves it to the other walker.
-//! See `engine/CANCELLING.md`.
+//! are called, outside locks; one that cancels another job begins a walk inside
+//! this one. A walker that meets a marked job leaves it to the other walker. See
+//! `engine/CANCELLING.md`.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -31,16 +31,17 @@ use crate::record::header::{Header, JobRef};
 use crate::record::hook_cell::HookCell;
 use crate::record::state::{self, MarkFrom, Marked};
 
-/// Why somebody cancels.
+/// Why and where a cancel is requested.
 pub(crate) struct Why {
     pub(crate) kind: ReasonKind,
     pub(crate) text: Option<Cow<'static, str>>,
     pub(crate) culprit: Option<(JobId, String)>,
-    /// The job that asked, where one did.
+    /// The job whose code requests the cancel, if it was requested in a job.
     pub(crate) by: Option<AskedBy>,
     pub(crate) site: &'static Location<'static>,
-    /// Only if the job has a deadline that has passed by then. Asked in the lock
-    /// in which it is marked: one that was moved in time does not fire.
+    /// Cancel only if the job has a deadline that has passed at this time.
+    /// Checked under the lock under which the job is marked: a deadline that was
+    /// moved in time does not fire.
     pub(crate) due: Option<Instant>,
 }
 
@@ -57,9 +58,9 @@ impl Why {
     }
 }
 
-/// The tree of a job, kept alive while we use it.
+/// The tree of a job, kept alive while it is used.
 pub(crate) enum PinnedTree<'a> {
-    /// We are inside a job of the same tree.
+    /// The caller runs inside a job of the same tree.
     Inside(&'a Shared),
     Owned(Tree),
 }
@@ -80,14 +81,14 @@ pub(crate) fn pin(h: &Header) -> Option<PinnedTree<'_>> {
     crate::engine::context::with(|cx| pin_from(cx.current(), h))
 }
 
-/// The same for a caller that has looked up the current job.
+/// The same for a caller that has already read the current job.
 #[inline]
 pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<PinnedTree<'a>> {
     if h.state.load().ended() {
         return None;
     }
-    // `h` had not ended just now, the current job has not: then two trees have
-    // two places.
+    // `h` had not ended just now, and the current job has not: two living trees
+    // have different places.
     if current.is_some_and(|current| current.has_place_of(h)) {
         // SAFETY: the current job of the same tree has not ended. Noticed by
         // `a_job_of_another_tree_is_pinned_when_serials_come_round`.
@@ -100,13 +101,14 @@ pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pi
 fn pin_from_outside(h: &Header) -> Option<PinnedTree<'_>> {
     let locked = h.lock();
     let read = locked.read_parent();
-    // SAFETY: if not ended: its ender cannot pass our lock while the read goes on.
-    // Noticed by `parent_lookup_vs_end`, which holds in the same way.
+    // SAFETY: if the job has not ended, its ender cannot pass the job's lock while
+    // the read goes on. Noticed by `parent_lookup_vs_end`, which holds in the same
+    // way.
     (!read.seen.ended()).then(|| PinnedTree::Owned(unsafe { h.tree() }.handle()))
 }
 
-/// Counts a spawn that an ended job refused. Its tree may be gone with it: it is
-/// looked for by its number.
+/// Counts a spawn that an ended job refused. The job's tree may be gone: it is
+/// looked up by its number.
 #[cold]
 pub(crate) fn count_refused(h: &Header) {
     if let Some(tree) = Tree::with_number(h.id.tree()) {
@@ -114,7 +116,7 @@ pub(crate) fn count_refused(h: &Header) {
     }
 }
 
-/// Cancels `h` and everything below it. True exactly if this call moved it.
+/// Cancels `h` and everything below it. True if this call marked `h`.
 pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     let Some(tree) = pin(h) else { return false };
     let kind = why.kind;
@@ -142,7 +144,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
             return (Marked::No, Some(reason));
         }
         if st.has(state::CANCELLED) {
-            // First wins, but an explicit reason replaces a deadline's.
+            // The first reason wins, but an explicit one replaces a deadline's.
             let replace =
                 st.has(state::ORIGIN) && kind == ReasonKind::Asked && cold.entered_by_deadline();
             let unused = if replace {
@@ -157,7 +159,8 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         {
             return (Marked::No, Some(reason));
         }
-        // Stored before the mark, so that whoever sees ORIGIN finds it.
+        // Stored before the mark, so that every thread that sees ORIGIN finds
+        // it.
         let before = cold.reason.replace(reason);
         let marked = h.state.mark(MarkFrom::Here, task);
         if marked == Marked::No {
@@ -187,7 +190,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     true
 }
 
-/// How a job came onto the walker's list: the low bits of the link.
+/// Why a job is on the walker's list: the low bits of the link.
 const NOTED: usize = 0;
 const CLAIMED: usize = 1;
 /// A shield that holds the cancel back: its budget counts from now.
@@ -199,7 +202,8 @@ struct Todo(*const Header);
 
 impl Todo {
     fn push(&mut self, h: &Header, tag: usize) {
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us.
+        // SAFETY: H5; `walk` belongs to the thread that set the mark (or deferred the
+        // cancel): this one.
         unsafe { h.walk.set(self.0) };
         self.0 = ptr::from_ref(h).map_addr(|addr| addr | tag);
     }
@@ -207,53 +211,54 @@ impl Todo {
     fn pop(&mut self) -> Option<(*const Header, usize)> {
         let tag = self.0.addr() & TAGS;
         let h = self.0.map_addr(|addr| addr & !TAGS);
-        // SAFETY: listed jobs are claimed or referenced by us (H5, H6).
+        // SAFETY: listed jobs are claimed or referenced by this walk (H5, H6).
         self.0 = unsafe { h.as_ref()?.walk.get() };
         Some((h, tag))
     }
 }
 
-/// How deep walks nest on one thread that begin in each other's hooks and
-/// wakers, and hooks that others register where they are called at once. From
-/// there on the calls of a further one wait until the hook around it has returned,
-/// so that a row of any length is a loop.
+/// How deep walks nest on one thread when hooks and wakers of one walk begin the
+/// next, or register hooks that are called at once. The calls of a deeper walk
+/// wait until the hook around it has returned, so that a chain of any length is a
+/// loop.
 const DEEPEST: u32 = 16;
 
-/// Whom a walk has marked and is still to wake or to call, in the order in which
-/// it came by.
+/// The jobs that a walk has marked and has not yet woken or called, in the order
+/// of their marks.
 struct Calls {
-    /// The job it began at, if that is one of them. Apart: it may be a shield,
-    /// whose link another walk uses.
+    /// The job at which the walk began, if it is one of them. It is kept apart
+    /// because it may be a shield, whose link another walk uses.
     start: Option<(*const Header, usize)>,
     /// Linked through `walk`, tagged.
     first: *const Header,
     last: *const Header,
 }
 
-/// Calls that have to wait.
+/// Calls that are made later.
 enum Late {
-    /// Those of a walk.
+    /// The calls of a walk.
     Walk(Calls),
-    /// A hook that was registered at a job that is cancelled or over.
+    /// A hook that was registered at a job that is cancelled or has ended.
     Hook(JobRef, Arc<HookCell>),
 }
 
 impl Late {
     fn make(self) {
         match self {
-            // Perhaps of another tree than the one around it: each goes by itself.
-            // SAFETY: claimed by the walk that listed it, whose calls are ours now.
+            // The tree may differ from that of the walk around, so each task is
+            // pushed by itself.
+            // SAFETY: claimed by the walk that listed it, whose calls these are.
             Late::Walk(calls) => call_each(calls, |h| unsafe { turn::push_claimed(h) }),
             Late::Hook(job, cell) => cell.fire_late(&job),
         }
     }
 }
 
-/// Where they wait.
+/// The list of calls that are made later.
 type Waiting = RefCell<VecDeque<Late>>;
 
-/// How deep walks are nested that call hooks and wakers on this thread, and where the
-/// calls of a further one wait.
+/// How deep walks that call hooks and wakers are nested on this thread, and where the
+/// calls of a deeper one wait.
 struct Walks {
     depth: Cell<u32>,
     waiting: Cell<*const Waiting>,
@@ -277,8 +282,8 @@ impl Calls {
 
     fn push(&mut self, h: &Header, tag: usize) {
         let tagged = ptr::from_ref(h).map_addr(|addr| addr | tag);
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us. What
-        // is listed is claimed or referenced by us.
+        // SAFETY: H5; `walk` belongs to the thread that set the mark (or deferred the cancel):
+        // this one. Listed jobs are claimed or referenced by this walk.
         unsafe {
             h.walk.set(ptr::null());
             match self.last.as_ref() {
@@ -301,15 +306,17 @@ impl Calls {
     }
 }
 
-/// Carries a mark that has just taken effect at `start` to everything below, and
-/// then wakes and calls whoever is to hear of it. The caller keeps `start` alive
+/// Carries a mark that has just taken effect at `start` to every job below, and
+/// then wakes pollers and calls hooks and leaves. The caller keeps `start` alive
 /// if it was not claimed.
 ///
-/// When it returns everything below is marked. All are woken and called too,
-/// unless it was called [so deep](DEEPEST) inside the hooks of other walks: then
+/// When this returns, every job below is marked. All wakers and hooks have been
+/// called too, unless this was called [so deep](DEEPEST) inside the hooks of
+/// other walks: then they are called before the outermost of these walks
+/// returns.
 /// that is done before the outermost of them returns.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
-    // Asked once for all jobs on the way.
+    // Read once for all jobs on the way.
     if tree.has_sink() {
         go_told::<true>(tree, start, marked);
     } else {
@@ -344,21 +351,23 @@ fn go_told<const TOLD: bool>(tree: &Shared, start: &Header, marked: Marked) {
         }
         at = todo.pop();
     }
-    // What is handed over before the calls may be the last that keeps the tree.
+    // The tasks handed over before the calls may be the last that keep the
+    // tree.
     let _held = (!calls.is_empty()).then(|| tree.held());
     if !calls.is_empty() {
-        // Hooks and wakers may be slow. Tasks that need none of them do not wait.
+        // Hooks and wakers may be slow. Tasks without any of them do not wait for
+        // these.
         let quiet = std::mem::replace(&mut ready, MarkedRows::new());
         // SAFETY: as below.
         unsafe { turn::dispatch(tree, quiet) };
         call_all(calls, &mut ready);
     }
-    // SAFETY: every job in the chain was claimed by us (H5).
+    // SAFETY: every job in the chain was claimed by this walk (H5).
     unsafe { turn::dispatch(tree, ready) };
 }
 
-/// Marks what is below `h`. True if `h` is to be woken or called; else the walk
-/// is done with it.
+/// Marks the children of `h`. True if `h` must be woken or called; else the
+/// walk is done with it.
 fn visit<const TOLD: bool>(
     tree: &Shared,
     h: &Header,
@@ -391,7 +400,8 @@ fn visit<const TOLD: bool>(
         return true;
     }
     if tag == CLAIMED {
-        // SAFETY: claimed by us (H5); the last thing we do with it.
+        // SAFETY: claimed by this walk (H5), which does not touch it after
+        // this.
         unsafe { ready.push(h) };
     } else {
         // SAFETY: the reference was taken when it was listed.
@@ -400,31 +410,31 @@ fn visit<const TOLD: bool>(
     false
 }
 
-/// Wakes and calls: here, or by whoever made the walk around this one. Tasks that
-/// were claimed go to `ready` after it.
+/// Makes the calls of a walk: here, or in the deepest walk around this one. Tasks
+/// that were claimed go to `ready` after their calls.
 #[inline(never)]
 fn call_all(calls: Calls, ready: &mut MarkedRows) {
     call_nested(Late::Walk(calls), |late| match late {
-        // SAFETY: claimed by us; the last thing we do with each.
+        // SAFETY: claimed by this walk, which touches none of them after this.
         Late::Walk(calls) => call_each(calls, |h| unsafe { ready.push(h) }),
         hook @ Late::Hook(..) => hook.make(),
     });
 }
 
-/// Calls a hook that was registered too late to wait for a cancel or an end: here, or,
-/// [deep](DEEPEST) inside other hooks, when the one around it has returned.
+/// Calls a hook that was registered after its job was cancelled or had ended: here,
+/// or, [deep](DEEPEST) inside other hooks, when the hook around has returned.
 pub(crate) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
     call_nested(Late::Hook(job, cell), Late::make);
 }
 
-/// Makes these calls with `make`, and then those that had to wait for them. At the
-/// deepest they wait themselves.
+/// Makes these calls with `make`, and then the calls that were put off meanwhile.
+/// At the greatest depth the calls themselves are put off.
 fn call_nested(late: Late, make: impl FnOnce(Late)) {
     let depth = walks(|here| here.depth.get());
     if depth == DEEPEST {
         return walks(|here| {
-            // SAFETY: the walk around this one, further down our stack, has set
-            // it, and takes it back before its list goes.
+            // SAFETY: the walk around this one, further down this stack, has
+            // set the pointer, and resets it before the list is dropped.
             let waiting = unsafe { here.waiting.get().as_ref() };
             let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
             waiting.borrow_mut().push_back(late);
@@ -434,14 +444,14 @@ fn call_nested(late: Late, make: impl FnOnce(Late)) {
     let _nested = CallDepth::enter(depth + 1, &waiting);
     make(late);
     loop {
-        // Others may be added while these are called.
+        // A call may add others to the list.
         let next = waiting.borrow_mut().pop_front();
         let Some(late) = next else { return };
         late.make();
     }
 }
 
-/// Wakes and calls each; `push` gets those that were claimed, after it.
+/// Wakes and calls each job; `push` receives each claimed one after its calls.
 fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
     while let Some((h, tag)) = calls.pop() {
         // SAFETY: claimed, or a reference is ours: alive.
@@ -466,7 +476,7 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
     }
 }
 
-/// Calls are being made here, so many walks deep.
+/// The depth of the walk that makes calls on this thread.
 struct CallDepth {
     depth: u32,
     waiting: *const Waiting,
@@ -490,13 +500,13 @@ impl Drop for CallDepth {
     }
 }
 
-/// Wakes whoever polls a scope. Taking the waker is fine: the poll that
+/// Wakes the poller of a scope. Taking the waker out is fine: the poll that
 /// follows stores it again.
 pub(crate) fn wake_poller(h: &Header) {
     let waker = {
         let locked = h.lock();
-        // SAFETY: a scope. One that is not linked any more has nobody in its slot: its
-        // poller or dropper has taken it out.
+        // SAFETY: a scope. The slot of a scope that is not linked is empty: its poller
+        // or dropper has emptied it.
         unsafe { TakenWaker::new(waker::take_poller(&locked)) }
     };
     match waker {
@@ -505,7 +515,8 @@ pub(crate) fn wake_poller(h: &Header) {
     }
 }
 
-/// The jobs on the list, as far as `before`, were marked by `from`, or hold the cancel back.
+/// Tells the sink that `from` has marked the jobs on the list up to `before`, or that they
+/// hold the cancel back.
 #[cold]
 fn tell_of_hops(tree: &Shared, from: JobId, todo: &Todo, before: *const Header, at: u64) {
     let mut next = todo.0;
@@ -524,17 +535,19 @@ fn tell_of_hops(tree: &Shared, from: JobId, todo: &Todo, before: *const Header, 
     }
 }
 
-/// With a sink each job is visited, so that its mark is told outside the lock.
+/// With a sink each job is visited, so that the sink learns of its mark outside
+/// the lock.
 fn mark_children<const TOLD: bool>(h: &Header, todo: &mut Todo, ready: &mut MarkedRows) {
     let _locked = h.lock();
-    // SAFETY: H1 and H2, we hold the lock of the list.
+    // SAFETY: H1 and H2, this thread holds the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };
     if next.is_none() {
-        // Gone since the caller looked. `h` may be ending, and keep its reason.
+        // The children have ended since the caller looked. `h` may be ending,
+        // and storing its reason.
         return;
     }
-    // Under the lock: the ender of `h` swaps `origin` under it too, when there
-    // are no children left.
+    // Read under the lock, under which the ender of `h` swaps `origin` too,
+    // when no children are left.
     let origin = h.origin_to_hand_on();
     while let Some(child) = next {
         // SAFETY: as above.
@@ -544,7 +557,7 @@ fn mark_children<const TOLD: bool>(h: &Header, todo: &mut Todo, ready: &mut Mark
             continue;
         }
         if child.is_barrier() {
-            // Only the walk that marked its parent comes by here: once.
+            // Only the walk that marked its parent reaches this child: once.
             if child.is_shield() {
                 child.state.defer_cancel();
                 child.add_ref();
@@ -575,8 +588,9 @@ fn mark_children<const TOLD: bool>(h: &Header, todo: &mut Todo, ready: &mut Mark
     }
 }
 
-/// Delivers inside a shield the cancel it has held back. Does nothing while an
-/// enclosing shield holds it back too: what it protects includes this one.
+/// Delivers inside a shield the cancel that the shield has held back. Does
+/// nothing while an enclosing shield holds the cancel back too: an outer shield
+/// protects an inner one.
 pub(crate) fn lift(tree: &Shared, shield: &Header) {
     // Before the mark, as for a request.
     let at = if tree.has_sink() { tree.nanos() } else { 0 };
@@ -586,8 +600,9 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         if read.seen.ended() {
             return;
         }
-        // SAFETY: not ended, and its ender cannot pass our lock: linked. Noticed
-        // by `parent_lookup_vs_end`, which holds in the same way.
+        // SAFETY: not ended, and its ender cannot pass the lock held here:
+        // linked. Noticed by `parent_lookup_vs_end`, which holds in the same
+        // way.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
         let origin = above.map(Header::origin_to_hand_on);
         let from = above.map(|above| above.id);
@@ -615,8 +630,9 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
 }
 
 /// True if a cancel is held back from `shield`, which has just been opened: the
-/// job around it is cancelled, or the next shield further out holds one back. One
-/// that has taken effect further up and has not come here yet finds the shield
+/// job around it is cancelled, or the next outer shield holds a cancel back. A
+/// cancel that has taken effect further up and has not reached this job yet will
+/// find the shield itself.
 /// itself.
 ///
 /// # Safety
@@ -634,8 +650,8 @@ pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
     parent.state.load().effective() || unsafe { waymark::barrier(parent) }.is_some_and(held)
 }
 
-/// The nearest ancestor that is effectively cancelled and whose cancel comes as
-/// far as `h`: however many shields stand in between, but no service.
+/// The nearest ancestor that is effectively cancelled and whose cancel reaches
+/// `h`: through any number of shields, but through no service.
 ///
 /// # Safety
 /// `h` is linked.

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// A run that fails sooner has not gone well, however short the pauses are.
 const SHORTEST_GOOD_RUN: Duration = Duration::from_secs(10);
 
-/// Says how soon and how often something is tried again after a failure: pauses that begin with
-/// 100 ms and double up to 10 s, without a limit unless one is set.
+/// Sets how soon and how often an operation is tried again after a failure: the pauses begin
+/// with 100 ms and double up to 10 s, without a limit unless one is set.
 ///
 /// ```
 /// # use kinfolk_core::Backoff;
@@ -63,7 +63,8 @@ impl Backoff {
         Some(pause.unwrap_or(self.longest).min(self.longest))
     }
 
-    /// True if a run of this length has gone well: failures before it do not count any more.
+    /// True if a run of this length counts as a success: failures before it do not count any
+    /// more.
     pub(crate) fn is_good_run(&self, lasted: Duration) -> bool {
         lasted >= self.longest.max(SHORTEST_GOOD_RUN)
     }

@@ -17,16 +17,16 @@ use crate::record::header::Site;
 use crate::surface::inline::{Inline, Just, Setup};
 
 /// Makes the body of a child that restarts itself: runs `f`, and when that fails or panics,
-/// reports the failure to the failure hook, pauses as `policy` says and runs `f` anew. Siblings
-/// are not touched (one for one).
+/// reports the failure to the failure hook, pauses as `policy` says and runs `f` again.
+/// Siblings are not affected (one for one).
 ///
-/// Each run has a scope of its own, named `run`: what it has spawned has ended before the
-/// next run begins. A value ends it, and so does a cancellation, which is never a reason to
-/// start anew. When `policy` allows no further try, the last failure is returned, and is a
-/// failure of the child as any other: the supervisor leaves it to its handle or the failure
-/// hook, another scope is cancelled by it. A run that has lasted ten seconds, and
-/// as long as the longest pause, has gone well: the count of tries and the pauses begin anew
-/// after it.
+/// Each run has a scope of its own, named `run`: jobs that it has spawned have ended before
+/// the next run begins. A value ends the restarts, and so does a cancellation, which is
+/// never restarted. When `policy` allows no further try, the last failure is returned, and
+/// counts like any failure of the child: a supervisor leaves it to the child's handle or the
+/// failure hook, another scope is cancelled by it. A run that has lasted ten seconds,
+/// and as long as the longest pause, counts as a success: the count of tries and the pauses
+/// begin again after it.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -46,12 +46,12 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// # }
 /// ```
 ///
-/// `f` is called for each run and may borrow nothing of itself: what a run owns is cloned for
-/// it, `move || { let queue = queue.clone(); async move { … } }`.
+/// `f` is called for each run, and a run may not borrow from `f`: clone the values that a run
+/// owns, `move || { let queue = queue.clone(); async move { … } }`.
 ///
 /// # Cancellation
-/// The pauses are *points*, and so is what `f` awaits. A failure that comes when the job has
-/// been cancelled is returned, not reported.
+/// The pauses are *points*, and so are the points in `f`. A failure that comes when the job
+/// has been cancelled is returned, not reported.
 #[track_caller]
 pub fn restarting<F, B>(policy: Backoff, f: F) -> impl Future<Output = Result<ValueOf<B>>>
 where

@@ -16,9 +16,9 @@ use crate::record::header::Site;
 /// failure; returns the value or the failure of the last try.
 ///
 /// A cancellation is never retried: if `f` returns the `Cancelled` of its job, so does this
-/// call, and a failure that comes when the job has been cancelled is returned at once. A
-/// try that timed out, or awaited something that was stopped, has failed and is tried again.
-/// A panic is not caught.
+/// call, and a failure that comes when the job has been cancelled is returned at once. A try
+/// that timed out, or awaited a job that was stopped, counts as failed and is repeated. A
+/// panic is not caught.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -38,8 +38,8 @@ use crate::record::header::Site;
 /// `Ok(Err(error))`.
 ///
 /// # Cancellation
-/// The pauses are *points*, and so is what `f` awaits. If it returns `Cancelled` in a pause,
-/// no further try is made, and the failure before that pause is dropped.
+/// The pauses are *points*, and so are the points in `f`. If the call returns `Cancelled` in
+/// a pause, no further try is made, and the failure before that pause is dropped.
 #[track_caller]
 pub fn retry<F, B>(policy: Backoff, f: F) -> impl Future<Output = Result<ValueOf<B>>>
 where

@@ -119,7 +119,7 @@ impl<C, I, V, L> Together<C, Any<I, V, L>> {
     }
 }
 
-/// A branch that failed is passed over; one that panicked has a bug, and the failure hook
+/// A failure of a branch is ignored; a panic is a bug of the branch, and the failure hook
 /// gets it.
 fn report_panic(error: Error) {
     if error.kind() == ErrorKind::Panicked {
@@ -127,7 +127,7 @@ fn report_panic(error: Error) {
     }
 }
 
-/// There was nothing to choose from.
+/// The error of a call without branches.
 pub(crate) fn no_branches(verb: &str) -> Error {
     let error = Error::msg(format!(
         "{verb} of no branches: there is nothing to wait for. Give it at least one, or check \

@@ -1,5 +1,4 @@
-//! One branch: a scope that can lose. And what a group of branches does with all
-//! of its own in one turn.
+//! One branch: a scope that can lose. And one turn of a group of branches.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -18,7 +17,7 @@ use crate::more::combine::local_scope::LocalTask;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::task::{OutcomeOf, Task};
 
-/// What the future of a branch yields.
+/// The value of a branch's future.
 pub(crate) type ValueOf<F> = <<F as Future>::Output as IntoOutcome>::Value;
 
 /// A branch that is not opened yet.
@@ -29,11 +28,12 @@ where
     Inline::new(Just(future), Setup::new(JobKind::Branch, site))
 }
 
-/// It is decided, and the others have lost.
+/// One branch has decided, and the others have lost.
 pub struct Lost {
     /// The job that failed, if a failure decided.
     culprit: Option<(JobId, String)>,
-    /// An interrupt decided: then a task from outside is not waited for.
+    /// An interrupt decided: then the call does not wait for a task from
+    /// outside.
     at_once: bool,
 }
 
@@ -67,9 +67,9 @@ impl Lost {
     }
 }
 
-/// Tells a branch that it has lost. False if it has not begun: then nothing is
-/// there to be told, and it is dropped. But for a task, which runs by itself: that
-/// one is opened, to be told and waited for.
+/// Tells a branch that it has lost. False if it has not begun: then no body exists
+/// that could be told, and the branch is dropped. A branch that is a task runs
+/// without it: that branch is opened, so that the task is told and waited for.
 pub(crate) fn lose<F>(
     branch: Pin<&mut Inline<Just<F>>>,
     lost: &Lost,
@@ -88,9 +88,9 @@ where
     true
 }
 
-/// True if the future of a branch is the handle of a task itself, which loses with
-/// the branch. What it yields says which handle it could be: so there is one type to
-/// compare with for each sort of handle.
+/// True if the future of a branch is the handle of a task, which loses with the
+/// branch. Its output says which handle it could be: so there is one type to compare
+/// with for each sort of handle.
 fn is_task<F: Future<Output: IntoOutcome>>() -> bool {
     let this = id_of::<F>();
     this == id_of::<Task<ValueOf<F>>>()
@@ -98,10 +98,10 @@ fn is_task<F: Future<Output: IntoOutcome>>() -> bool {
         || this == id_of::<LocalTask<ValueOf<F>>>()
 }
 
-/// The identity of a type that may borrow. Types that differ in lifetimes only have the
-/// same one.
+/// The identity of a type that may borrow. Types that differ only in lifetimes have the
+/// same identity.
 fn id_of<T: ?Sized>() -> TypeId {
-    /// `Of<T>` is asked through a trait object: its lifetime is all that a bound sees.
+    /// `Of<T>` is called through a trait object: a bound sees only its lifetime.
     trait Identity {
         fn id(&self) -> TypeId
         where
@@ -118,14 +118,14 @@ fn id_of<T: ?Sized>() -> TypeId {
     }
     let of = Of::<T>(PhantomData);
     let of: &(dyn Identity + '_) = &of;
-    // SAFETY: the two differ in a lifetime. `id` reads nothing through the reference
-    // and keeps nothing of the type, so that what borrows is never used.
+    // SAFETY: the two types differ in a lifetime. `id` reads nothing through the
+    // reference and keeps nothing of the type, so nothing borrowed is ever used.
     let of: &(dyn Identity + 'static) = unsafe { std::mem::transmute(of) };
     of.id()
 }
 
-/// True if an interrupt of the task has left a branch: the request is out, and
-/// it is for the whole.
+/// True if an interrupt of the task has left a branch: the request was
+/// delivered, and is the answer of the whole call.
 pub(crate) fn was_interrupted(error: &Error) -> bool {
     error.is_cancelled()
         && error
@@ -133,7 +133,7 @@ pub(crate) fn was_interrupted(error: &Error) -> bool {
             .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
 }
 
-/// True if a branch that has lost ended with nothing but that.
+/// True if a branch that has lost ended with that cancellation alone.
 pub(crate) fn has_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Stopped
         && error
@@ -152,9 +152,9 @@ pub enum PassStatus {
     Over,
 }
 
-/// One turn of a group: takes in what has ended.
+/// One turn of a group: collects the branches that have ended.
 pub struct Pass<'a, T> {
-    /// What to make of the end of a branch.
+    /// Decides what the end of a branch means.
     ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>,
     decided: Option<Lost>,
     running: bool,
@@ -169,7 +169,7 @@ impl<'a, T> Pass<'a, T> {
         }
     }
 
-    /// No further branch is polled before the others have been told.
+    /// True if no further branch is polled before the others have been told.
     pub(crate) fn is_decided(&self) -> bool {
         self.decided.is_some()
     }
@@ -193,14 +193,14 @@ impl<'a, T> Pass<'a, T> {
 
 /// Some branches, run by [`Together`](crate::more::combine::together::Together).
 pub trait BranchGroup {
-    /// What one branch yields.
+    /// The value of one branch.
     type Item;
 
-    /// Polls those that may go on.
+    /// Polls the branches that may go on.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, pass: &mut Pass<'_, Self::Item>);
 
-    /// Tells those that run that they have lost, and drops those that have not
-    /// begun.
+    /// Tells running branches that they have lost, and drops those that have
+    /// not begun.
     fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>);
 }
 
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::surface::task::TaskOutcome;
 
-    /// A future of another type with the name of ours.
+    /// A future of another type with the name of one of this crate.
     struct Other<F>(F);
 
     impl<F: Future + Unpin> Future for Other<F> {

@@ -1,4 +1,4 @@
-//! What can be given to `all`, `any`, `race`: an array, a `Vec`, any iterator of
+//! The arguments of `all`, `any` and `race`: an array, a `Vec`, any iterator of
 //! futures, or a tuple of futures.
 
 use std::panic::Location;
@@ -19,7 +19,7 @@ use crate::more::combine::many::Many;
     note = "each future must return an outcome: a `Result` or what is `kinfolk::Success`"
 )]
 pub trait Branches<Shape> {
-    /// What one branch yields: a value, or an [`Arm`](crate::Arm) of the tuple.
+    /// The value of one branch, or an [`Arm`](crate::Arm) of the tuple.
     type Item;
 
     #[doc(hidden)]
@@ -38,7 +38,7 @@ pub trait Branches<Shape> {
     note = "for branches of different types use `select!`"
 )]
 pub trait Alike<Shape>: Branches<Shape> {
-    /// That type.
+    /// The common type.
     type Value;
 
     #[doc(hidden)]
@@ -47,7 +47,7 @@ pub trait Alike<Shape>: Branches<Shape> {
 
 /// A place for how each branch ended.
 pub trait Places {
-    /// What one branch yields.
+    /// The value of one branch.
     type Item;
     /// All the values.
     type Values;
@@ -95,8 +95,8 @@ where
     }
 }
 
-/// How one branch ended; `None` before it has. An end that is never taken is dropped by
-/// itself.
+/// How one branch ended; `None` before that. An end that is never taken is dropped,
+/// contained by itself.
 pub type BranchPlace<T> = Option<Contained<Result<T>>>;
 
 impl<T> Places for Vec<BranchPlace<T>> {

@@ -14,7 +14,7 @@ use crate::more::combine::tuple::Guarded;
 /// A race among the values that match.
 pub struct Chosen<I> {
     race: Race<I, I>,
-    /// Looks by reference: a value that does not match is dropped whole.
+    /// Takes a reference: a value that does not match is dropped whole.
     matches: fn(&I) -> bool,
 }
 
@@ -40,7 +40,8 @@ impl<I> Policy<I> for Chosen<I> {
     }
 }
 
-/// What [`select!`](crate::select) with handlers builds: arms that are none are disabled.
+/// The type that [`select!`](crate::select) with handlers builds: arms that are none are
+/// disabled.
 #[doc(hidden)]
 #[track_caller]
 pub fn __select_where<G: Guarded>(

@@ -62,9 +62,10 @@ use crate::record::header::Site;
 /// ```
 ///
 /// # Cancellation
-/// A *point* before each item. When it is told, it takes no further item, and returns when
-/// the running bodies, which are cancelled too, have ended. Dropping it before it is over
-/// drops the running bodies and cancels what they started; the enclosing job waits for that.
+/// A *point* before each item. When the call is told, it takes no further item, and returns
+/// when the running bodies, which are cancelled too, have ended. Dropping the call before it
+/// is over drops the running bodies and cancels their children, for which the enclosing job
+/// waits.
 #[track_caller]
 pub fn for_each_concurrent<Shape, S, G, F>(
     items: S,
@@ -100,7 +101,7 @@ where
     note = "give an iterator, or a `Stream` with the feature `stream`"
 )]
 pub trait Items<Shape> {
-    /// What is taken.
+    /// The type of one item.
     type Item;
 
     #[doc(hidden)]
@@ -110,9 +111,9 @@ pub trait Items<Shape> {
     fn into_source(self) -> Self::Source;
 }
 
-/// Where items come from.
+/// A source of items.
 pub trait Source {
-    /// What is taken.
+    /// The type of one item.
     type Item;
 
     /// The next one; none if there are no more.
@@ -128,7 +129,7 @@ impl<I: IntoIterator> Items<Iterators> for I {
     }
 }
 
-/// Items of an iterator: always there.
+/// Items of an iterator, which are always ready.
 pub struct Iterated<I>(Contained<I>);
 
 impl<I> Unpin for Iterated<I> {}
@@ -179,15 +180,15 @@ where
     G: FnMut(S::Item) -> F,
     F: Future<Output: IntoOutcome<Value = ()>>,
 {
-    /// Fills the room there is.
+    /// Takes items while there is room for them.
     fn take_items(self: Pin<&mut Self>, cx: &mut Context<'_>) {
         let mut this = self.project();
         while *this.taking == Taking::More && this.running.running() < *this.limit {
             *this.taking = match point::poll_point_at(cx, this.yielded, Site::of(this.site)) {
                 Poll::Pending => Taking::NotNow,
                 Poll::Ready(Err(told)) => {
-                    // A cancel tells those that run, by itself; an interrupt is
-                    // told to one, and that was us.
+                    // A cancel tells the running bodies by itself; an interrupt
+                    // is told once, here.
                     if told.reason().kind() == ReasonKind::Interrupted {
                         Pin::new(&mut *this.running).lose(&Lost::to_interrupt(), this.site);
                     }
@@ -206,7 +207,7 @@ where
         }
     }
 
-    /// Polls what runs, and tells the others if one has failed.
+    /// Polls the running bodies, and tells the others if one has failed.
     fn run(self: Pin<&mut Self>, cx: &mut Context<'_>) {
         let this = self.project();
         loop {

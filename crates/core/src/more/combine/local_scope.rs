@@ -1,12 +1,12 @@
 //! `local_scope`: children that borrow. They are owned and polled by the future
 //! of the scope, inside the task that opened it, never in parallel.
 //!
-//! Each child is an inline job below the scope's node, polled under a waker of
+//! Each child is an inline job below the scope's own job, polled under a waker of
 //! its own ([`WakeList`]). The scope itself, its body and its verdict are those of
-//! [`inline`](crate::surface::inline). What is spawned arrives through a list that
-//! the handles share with the future; the future takes it from there and alone
-//! owns it. So nothing dangles whatever is forgotten, and no line
-//! here is unsafe.
+//! [`inline`](crate::surface::inline). Spawned children arrive through a list that
+//! the handles share with the future; the future takes them out of it and alone
+//! owns them. So nothing dangles even if a handle or the future is forgotten, and
+//! no line here is unsafe.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -49,9 +49,9 @@ use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed
 /// body and every child have ended.
 ///
 /// The children are polled by this future, inside the calling task: side by side,
-/// not in parallel. Otherwise they are children as any: named, cancelled and
-/// waited for; one that fails cancels the others and the body, and is what the
-/// call returns.
+/// not in parallel. Otherwise they are like other children: named, cancelled and
+/// waited for; one that fails cancels the others and the body, and the call
+/// returns its failure.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -70,16 +70,15 @@ use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed
 /// # }
 /// ```
 ///
-/// The children are `Send`, and so this future can be, which a task of the pool
-/// must be. For children that are not, there is [`local_scope_unsend`]. For
-/// children that borrow and run in parallel, there is only a scope that blocks
-/// its thread.
+/// The children are `Send`, so this future can be `Send` too, as a task of the
+/// pool must be. For children that are not, use [`local_scope_unsend`]. To run
+/// children that borrow in parallel, a scope would have to block its thread.
 ///
 /// # Cancellation
 /// Opening and leaving is *not a point*. If the enclosing job is cancelled, so is
-/// everything in here; the call returns what the body made of it. Dropping it
-/// half-way drops the children where they stand; each that has begun is a forced
-/// drop, counted and reported as one.
+/// every job in this scope; the call returns what the body returns. Dropping the
+/// future half-way drops the children at their present awaits; each child that
+/// has begun counts as a forced drop, and is reported as one.
 #[track_caller]
 pub fn local_scope<'env, F, B, T>(
     body: F,
@@ -91,7 +90,8 @@ where
     open(body, Location::caller())
 }
 
-/// As [`local_scope`], for children that are not `Send`: neither is the scope.
+/// Like [`local_scope`], for children that are not `Send`: then the scope is
+/// not `Send` either.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -153,17 +153,17 @@ pub type LocalScope<'env> = LocalScopeOf<SendChild<'env>>;
 /// and are not `Send`.
 pub type UnsendScope<'env> = LocalScopeOf<AnyChild<'env>>;
 
-/// A [`LocalScope`] or an [`UnsendScope`]: spawn into it, cancel it. Cheap to
-/// clone; children may hold one and spawn into it too. Holding one keeps nothing
-/// open.
+/// A [`LocalScope`] or an [`UnsendScope`], with which to spawn into the scope
+/// and to cancel it. It is cheap to clone; children may hold one and spawn into
+/// the scope too. It does not keep the scope open.
 pub struct LocalScopeOf<C: ?Sized> {
     scope: Scope,
     shared: Arc<Shared<C>>,
 }
 
 impl<C: ?Sized> LocalScopeOf<C> {
-    /// Returns the scope, to cancel it, to close it, or to spawn into it what borrows
-    /// nothing and runs in parallel.
+    /// Returns the scope, to cancel it, to close it, or to spawn tasks into it that
+    /// borrow nothing and run in parallel.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -282,15 +282,15 @@ pub struct LocalSpawner<'a, C: ?Sized> {
 }
 
 impl<C: ?Sized> LocalSpawner<'_, C> {
-    /// Sets how long the child may stay idle once it is cancelled; inherited by what it
-    /// spawns. See [`Patience`].
+    /// Sets how long the child may stay idle once it is cancelled; inherited by the
+    /// jobs it spawns. See [`Patience`].
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = Some(patience);
         self
     }
 
     /// Makes the child an attempt: its failure is returned by its handle and cancels no other
-    /// job; see [`Scope::attempt`]. What no handle takes goes to the failure hook.
+    /// job; see [`Scope::attempt`]. A failure that no handle takes goes to the failure hook.
     pub fn attempted(mut self) -> Self {
         self.options.attempt = true;
         self
@@ -356,7 +356,7 @@ where
     }
 }
 
-/// Where a child leaves its value, and its handle that it is gone.
+/// Where a child leaves its value, and where its handle notes its own drop.
 struct OutputSlot<T>(Mutex<LocalOutput<T>>);
 
 struct LocalOutput<T> {
@@ -383,8 +383,8 @@ impl<T> OutputSlot<T> {
         self.lock().handle_gone
     }
 
-    /// The handle of `job` goes. A failure that an attempt owes to it is reported: here if
-    /// the job has ended, else by what polls it.
+    /// The handle of `job` is dropped. A failure of an attempt that it has not returned is
+    /// reported: here if the job has ended, else by the future that polls it.
     fn handle_goes(&self, job: &Header) {
         self.lock().handle_gone = true;
         if job.state.load().ended() {
@@ -422,15 +422,15 @@ impl<F: Future<Output: IntoOutcome>> Future for Deliver<F> {
 }
 
 pin_project! {
-    /// A child, with nothing to be seen of its type but the future's.
+    /// A child whose type shows nothing but the future's.
     pub struct LocalChild<F: Future>
     where
         F::Output: IntoOutcome,
     {
         #[pin]
         inline: Inline<Just<Deliver<F>>>,
-        // Of an attempt: its failure is for its handle, or, without one, for the failure
-        // hook.
+        // For an attempt: its failure is for its handle, or, if that is dropped, for the
+        // failure hook.
         owes: Option<(JobRef, Arc<OutputSlot<ValueOf<F>>>)>,
     }
 }
@@ -440,7 +440,7 @@ impl<F: Future<Output: IntoOutcome>> Future for LocalChild<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        // An error is kept at the job, for whoever asks.
+        // An error is kept at the job, for its observers.
         let how = ready!(this.inline.poll(cx));
         discard(how);
         if let Some((job, slot)) = this.owes.take()
@@ -457,9 +457,9 @@ pub(crate) struct Shared<C: ?Sized>(Mutex<Arrived<C>>);
 
 struct Arrived<C: ?Sized> {
     list: Vec<Pin<Box<C>>>,
-    /// The future of the scope is being polled, and will look here after it.
+    /// The future of the scope is being polled, and reads the list after that.
     polling: bool,
-    /// It is gone.
+    /// The future of the scope has been dropped or has ended.
     over: bool,
 }
 
@@ -489,7 +489,7 @@ impl<C: ?Sized> Shared<C> {
 /// The children, as the scope owns them.
 struct LocalChildren<C: ?Sized> {
     shared: Arc<Shared<C>>,
-    /// By index; none where one is over.
+    /// By index; none for a child that is over.
     children: Vec<Option<Pin<Box<C>>>>,
     free: Vec<usize>,
     ready: WakeList,
@@ -509,7 +509,8 @@ impl<C: ?Sized> LocalChildren<C> {
         }
     }
 
-    /// Lists what has arrived. Until `polling`, each new child wakes us.
+    /// Lists the children that have arrived. Until `polling`, each new child
+    /// wakes this future.
     fn take_in(&mut self, polling: bool) {
         let list = {
             let mut arrived = self.shared.lock();
@@ -526,21 +527,21 @@ impl<C: ?Sized> LocalChildren<C> {
         }
     }
 
-    /// Nothing arrives any more, and no child is left.
+    /// No child arrives any more, and none is left.
     fn over(&mut self) {
         let list = {
             let mut arrived = self.shared.lock();
             arrived.over = true;
             std::mem::take(&mut arrived.list)
         };
-        // Each by itself.
+        // Each drop is contained by itself.
         list.into_iter().for_each(discard);
         self.children.drain(..).for_each(discard);
     }
 }
 
 impl<C: ?Sized + Future<Output = ()>> LocalChildren<C> {
-    /// Polls those that were woken, as children of `scope`.
+    /// Polls the children that were woken, as children of `scope`.
     fn poll(&mut self, scope: &Header, cx: &mut Context<'_>) {
         self.take_in(true);
         for polled in 0..self.ready.begin() {
@@ -562,8 +563,8 @@ impl<C: ?Sized + Future<Output = ()>> LocalChildren<C> {
         };
         let waker = self.ready.waker(index);
         let polled = {
-            // To the scope the child's waker is not foreign: a cancel goes
-            // through the child's own node.
+            // To the scope the child's waker is not foreign: a cancel reaches
+            // the child through its own job.
             let _entered = context::enter(scope, waker);
             child.as_mut().poll(&mut Context::from_waker(waker))
         };
@@ -584,9 +585,9 @@ impl<C: ?Sized> Drop for LocalChildren<C> {
 pub struct WithLocal<F, C: ?Sized, B> {
     body: F,
     shared: Arc<Shared<C>>,
-    /// Calls it. With `F: FnOnce(LocalScopeOf<C>)` as a bound in its place, the
-    /// compiler could not see that a task which awaits the scope is `Send`: it
-    /// forgets there that the two have a lifetime in common.
+    /// Calls the closure. With `F: FnOnce(LocalScopeOf<C>)` as a bound instead,
+    /// the compiler could not see that a task which awaits the scope is `Send`:
+    /// there it forgets that the two have a lifetime in common.
     call: fn(F, LocalScopeOf<C>) -> B,
 }
 
@@ -616,7 +617,7 @@ pin_project! {
     /// As [`local_scope`].
     #[must_use = "futures do nothing unless awaited"]
     pub struct LocalInline<O: Open, C: ?Sized> {
-        // Dropped before the scope: its node waits for theirs.
+        // Dropped before the scope, whose job waits for the children's jobs.
         children: LocalChildren<C>,
         #[pin]
         inner: Inline<O>,
@@ -631,8 +632,8 @@ impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
         let children = this.children;
         children.take_in(true);
         let polled = this.inner.poll_and(cx, |scope, cx| {
-            // What the children wait for is not what the body waits for: they
-            // are jobs of their own, each with its own patience.
+            // The children's waits are not waits of the body: children are jobs
+            // of their own, each with its own patience.
             let waits = scope.waits.load(Relaxed);
             let kind = scope.wait_kind.load(Relaxed);
             let site = scope.wait_site.load(Relaxed);
@@ -642,8 +643,8 @@ impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
             scope.wait_site.store(site, Relaxed);
         });
         if polled.is_ready() {
-            // Nobody is left, unless the scope was left open by the body around
-            // it: then they were given up with it.
+            // No child is left, unless the scope was left open by the body
+            // around it: then the children were given up with it.
             children.over();
         }
         polled
@@ -658,14 +659,14 @@ impl<O: Open, C: ?Sized> fmt::Debug for LocalInline<O, C> {
 
 /// The owning handle of a child of a [`LocalScope`]: await it for its value.
 ///
-/// Dropping it cancels the child; its scope still waits for it. To let it go on,
-/// use [`into_job`](LocalTask::into_job).
+/// Dropping the handle cancels the child; its scope still waits for it. To let
+/// the child go on, use [`into_job`](LocalTask::into_job).
 ///
 /// # Cancellation
 /// Awaiting is *not a point* for a cancel, as with [`Task`](crate::Task): when the
-/// waiter is cancelled, so is the child, and it is waited for. An
-/// [interrupt](Job::interrupt) of the task they share is told here, to the
-/// waiter: the children do not hear it.
+/// waiter is cancelled, so is the child, and the await goes on until it has ended.
+/// An [interrupt](Job::interrupt) of the task that waiter and child share is
+/// delivered here, to the waiter, and not to the children.
 #[must_use = "dropping a LocalTask cancels it; use `launch` or `into_job` to let it run"]
 pub struct LocalTask<T> {
     held: Option<LocalTaskInner<T>>,
@@ -674,7 +675,7 @@ pub struct LocalTask<T> {
 struct LocalTaskInner<T> {
     join: Join,
     slot: Arc<OutputSlot<T>>,
-    /// In a box, since it is rare.
+    /// In a box, since few handles need it.
     loser: Option<Box<LoserWait>>,
 }
 
@@ -717,7 +718,7 @@ impl<T> LocalTask<T> {
         job
     }
 
-    /// What its end means to the awaiting job.
+    /// What the end of the child means for the awaiting job.
     fn finish(&mut self, marked: bool) -> Result<T> {
         let held = self
             .held
@@ -741,7 +742,7 @@ impl<T> LocalTask<T> {
             Outcome::Cancelled { reason, late } => {
                 discard(late);
                 match context::current() {
-                    // The waiter is cancelled too: it is told so.
+                    // The waiter is cancelled too, and is told.
                     Some(waiter) if marked => Err(point::tell(&waiter, Some(job.site())).into()),
                     _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
                 }
@@ -773,7 +774,8 @@ impl<T> Future for LocalTask<T> {
     }
 }
 
-/// What the waiter is told goes on to the child; an interrupt is the waiter's.
+/// Passes a cancel of the waiter on to the child; an interrupt is for the
+/// waiter itself.
 fn heed<T>(held: &mut LocalTaskInner<T>, cx: &Context<'_>) -> Option<Cancelled> {
     if !point::must_look() {
         return None;

@@ -1,6 +1,6 @@
 //! Branches from an iterator, any number of them. Each is polled under a waker of
-//! its own, so that a turn polls those that were woken and no others: ten thousand
-//! branches cost what they do, not ten thousand polls a turn.
+//! its own, so that a turn polls only the branches that were woken: among ten
+//! thousand branches a turn costs as much as the branches it polls.
 
 use std::panic::Location;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ type BoxedBranch<F> = Pin<Box<Inline<Just<F>>>>;
 
 /// Branches of one type, any number of them.
 pub struct Many<F: Future<Output: IntoOutcome>> {
-    /// By index; none where one is over.
+    /// By index; none for a branch that is over.
     branches: Vec<Option<BoxedBranch<F>>>,
     free: Vec<usize>,
     running: usize,
@@ -37,12 +37,12 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
         }
     }
 
-    /// Those that are not over.
+    /// How many branches are not over.
     pub(crate) fn running(&self) -> usize {
         self.running
     }
 
-    /// One more, to be opened by the next poll.
+    /// Adds a branch, which the next poll opens.
     pub(crate) fn push(&mut self, future: F) {
         let branch = Some(Box::pin(branch::branch(future, self.site)));
         let index = match self.free.pop() {
@@ -71,8 +71,8 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
         let waker = self.ready.waker(index);
         let polled = {
             // To the job around it the branch's waker is not foreign: a cancel
-            // goes through the branch's own node, and the wait of the job is
-            // counted by whoever polls us.
+            // reaches the branch through its own job, and the poller of this
+            // group counts the wait of the job around.
             let _entered = here.map(|here| context::enter(here, waker));
             branch.as_mut().poll(&mut Context::from_waker(waker))
         };
@@ -110,7 +110,8 @@ impl<F: Future<Output: IntoOutcome>> BranchGroup for Many<F> {
     fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>) {
         let this = self.get_mut();
         for index in 0..this.branches.len() {
-            // Telling one wakes it, which lists it: it is polled once more.
+            // Telling a branch wakes it, and so lists it: it is polled once
+            // more.
             if let Some(begun) = &mut this.branches[index]
                 && !branch::lose(begun.as_mut(), lost, site)
             {

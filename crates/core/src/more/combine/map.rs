@@ -18,15 +18,16 @@ use crate::surface::inline::{Inline, Open, Setup};
 use crate::surface::scope::Scope;
 
 impl<T> TaskSet<T> {
-    /// Calls `f` for each item and runs what it returns as a task, at most `limit` at
-    /// once, in parallel; returns the values in the order of the items. An item is taken
-    /// from the iterator when there is room for its task. A limit of zero is an error.
+    /// Calls `f` for each item and runs the returned future as a task, at most `limit`
+    /// at once, in parallel; returns the values in the order of the items. An item is
+    /// taken from the iterator when there is room for its task. A limit of zero is an
+    /// error.
     ///
-    /// The tasks are children of a scope of this call. The first task that ends without a
-    /// value decides: no further item is taken, the other tasks are cancelled and waited for,
-    /// and the call returns that failure, or `Stopped` for a task that was cancelled by
-    /// itself; what else fails is [suppressed](crate::Error::suppressed). Futures that borrow, or need no task, are
-    /// for [`for_each_concurrent`](crate::for_each_concurrent).
+    /// The tasks are children of a scope of this call. The first task that ends without a value
+    /// decides: no further item is taken, the other tasks are cancelled and waited for, and the
+    /// call returns that failure, or `Stopped` for a task that was cancelled by itself; further
+    /// failures are [suppressed](crate::Error::suppressed). Futures that borrow, or need no task,
+    /// are for [`for_each_concurrent`](crate::for_each_concurrent).
     ///
     /// ```
     /// # use kinfolk_core::TaskSet;
@@ -38,11 +39,11 @@ impl<T> TaskSet<T> {
     /// ```
     ///
     /// # Cancellation
-    /// A *point* before each item. If it is told there, it takes no more items, and
-    /// returns `Cancelled` when the tasks, which are told too, have ended; with
-    /// `&mut items` the items that were not taken are still there. Once the iterator
-    /// has no more items, waiting for the last tasks is not a point: if each returns a value though it was told, the call returns
-    /// the values. Values that came before are dropped if the call fails or is told.
+    /// A *point* before each item. If the call is told there, it takes no more items, and returns
+    /// `Cancelled` when the tasks, which are told too, have ended; with `&mut items` the items that
+    /// were not taken are still there. Once the iterator has no more items, waiting for the last
+    /// tasks is not a point: if each returns a value though it was told, the call returns the
+    /// values. Values that came before are dropped if the call fails or is told.
     #[track_caller]
     pub fn map<I, G, F>(items: I, limit: usize, f: G) -> Inline<MapTasks<I::IntoIter, G>>
     where
@@ -62,7 +63,7 @@ impl<T> TaskSet<T> {
     }
 }
 
-/// What [`TaskSet::map`] runs.
+/// The body of [`TaskSet::map`].
 pub struct MapTasks<I, G> {
     items: Contained<I>,
     f: Contained<G>,
@@ -131,9 +132,9 @@ pub struct MapBody<I, G, T> {
     f: Contained<G>,
     limit: usize,
     set: TaskSet<(usize, T)>,
-    /// By item.
+    /// By the number of the item.
     values: Vec<Option<Contained<T>>>,
-    /// Of the first task that has no value.
+    /// The error of the first task that has no value.
     error: Option<Error>,
     site: &'static Location<'static>,
 }
@@ -142,7 +143,7 @@ pub struct MapBody<I, G, T> {
 impl<I, G, T> Unpin for MapBody<I, G, T> {}
 
 impl<I, G, T> MapBody<I, G, T> {
-    /// Takes in the results that have come.
+    /// Collects the results that have come.
     fn take_results(&mut self) {
         self.set.look();
         while let Some(ended) = self.set.done.pop_front() {
@@ -168,7 +169,8 @@ where
         check_limit("TaskSet::map with a limit", this.limit)?;
         this.set.most = this.limit;
         loop {
-            // One that knows its end is not asked for more once there is room.
+            // An iterator that says it is at its end is not called again for
+            // every free place.
             let items = this.items.as_ref();
             if items.is_none_or(|items| items.size_hint().1 == Some(0)) {
                 break;

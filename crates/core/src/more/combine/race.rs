@@ -61,7 +61,7 @@ pub fn race<Shape, B: Alike<Shape>>(
 pub struct Race<I, V, L = fn(V)> {
     value: fn(I) -> V,
     won: Option<Contained<V>>,
-    /// The winner's, and those of the losers after it.
+    /// The failure of the winner, and those of the losers after it.
     failures: Owed,
     cut: Cut,
     late: Contained<L>,
@@ -80,12 +80,12 @@ impl<I, V> Race<I, V> {
 }
 
 impl<I, V, L> Race<I, V, L> {
-    /// Nothing has decided yet.
+    /// True if no branch has decided yet.
     pub(crate) fn is_open(&self) -> bool {
         self.won.is_none() && self.failures.is_empty() && !self.cut.is_interrupt()
     }
 
-    /// No branch has ended with anything, not even with a cancellation.
+    /// True if no branch has ended yet, not even with a cancellation.
     pub(crate) fn has_nothing(&self) -> bool {
         self.is_open() && self.cut.is_none()
     }

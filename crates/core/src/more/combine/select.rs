@@ -130,7 +130,7 @@ macro_rules! __select_arms {
 /// are used twice: by reference, to see if a value decides, and to take it apart.
 ///
 /// Handlers have to stand in the caller's own body, where they may `break`; so this macro
-/// awaits, as none else does.
+/// awaits, which no other macro does.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select_handlers {
@@ -140,7 +140,7 @@ macro_rules! __select_handlers {
     ({$($free:ident)*} $done:tt) => {
         $crate::__select_match!($done {::core::result::Result::Err($crate::__select_none())})
     };
-    // A pattern is needed twice. Where it binds with `mut`, it looks at a value without.
+    // A pattern is needed twice. A pattern that binds with `mut` is matched without it first.
     ({$v:ident $($free:ident)*} $done:tt mut $x:ident = $($rest:tt)*) => {
         $crate::__select_handlers!({$v $($free)*} $done @as (_) (mut $x) $($rest)*)
     };
@@ -182,7 +182,7 @@ macro_rules! __select_handlers {
     };
 }
 
-/// One arm more is done.
+/// Adds one finished arm.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select_done {

@@ -20,7 +20,7 @@ impl<T> TaskSet<T> {
     /// [`next`](TaskSet::next).
     ///
     /// # Cancellation
-    /// *Not a point*: it gives results in a cancelled job too.
+    /// *Not a point*: results can be taken in a cancelled job too.
     pub fn try_next(&mut self) -> Option<Result<T>> {
         if self.done.is_empty() {
             self.look();

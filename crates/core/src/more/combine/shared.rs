@@ -74,8 +74,8 @@ enum SharedOutcome<T> {
     Over(Arc<TakenOutcome<T>>),
 }
 
-/// It goes with the last handle, wherever that is. A value may own the handle of the
-/// task before, and so on.
+/// Dropped with the last handle, on any thread. A value may own the handle of
+/// another task, whose value owns the next.
 struct TakenOutcome<T> {
     outcome: ManuallyDrop<Outcome<T>>,
     drops: DropsNested<Outcome<T>>,
@@ -95,8 +95,8 @@ impl<T> SharedTask<T> {
         self.job.clone()
     }
 
-    /// The outcome of the task, which has ended. The first who asks takes it out of the
-    /// handle; no code of the user's runs under the lock.
+    /// The outcome of the task, which has ended. The first caller takes it out of the
+    /// handle; no user code runs under the lock.
     fn outcome(&self) -> Arc<TakenOutcome<T>> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *place, SharedOutcome::Taken) {
@@ -130,7 +130,7 @@ impl<T: Clone> Future for SharedTask<T> {
         this.join = None;
         let seen = seen?;
         if !this.job.is_ended() {
-            // It could not be waited for.
+            // The task could not be waited for.
             let error = seen.error().cloned();
             return Poll::Ready(Err(error.unwrap_or_else(|| Error::msg("it has not ended"))));
         }

@@ -1,4 +1,5 @@
-//! Streams: a [`TaskSet`] as one, items of one, and a point of any.
+//! Streams: a [`TaskSet`] as a stream, items from a stream, and a point around
+//! any stream.
 
 use std::fmt;
 use std::panic::Location;

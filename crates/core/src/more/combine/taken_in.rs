@@ -1,7 +1,7 @@
-//! The results of branches that are no values: failures, and the
-//! cancellation that left one of them. The call keeps it until all have ended. A
-//! call that is dropped before that loses none of it: the failure hook gets what
-//! has failed (outcome-3), and an interrupt is put back (request-3).
+//! The results of branches that are no values: failures, and the cancellation
+//! that ended one of them. The call keeps both until all branches have ended. A
+//! call that is dropped before that loses neither: the failure hook gets the
+//! failures (outcome-3), and an interrupt is put back (request-3).
 
 use crate::base::error::Error;
 use crate::engine::context;
@@ -12,16 +12,16 @@ use crate::more::combine::branch::was_interrupted;
 use crate::record::failures::{Failure, Failures};
 use crate::record::header::{Header, JobRef};
 
-/// Failures that a call has taken in and owes to its caller. Dropped, they are
-/// given to the failure hook.
+/// Failures that a call has collected and must return to its caller. Dropped,
+/// they are given to the failure hook.
 #[derive(Default)]
 pub(crate) struct Owed {
     failures: Failures,
-    /// Known from the first failure on.
+    /// Set from the first failure on.
     hook: Option<UntakenFailures>,
 }
 
-/// Where failures go that no caller gets.
+/// The failure hook for failures that no caller gets.
 struct UntakenFailures {
     tree: Tree,
     /// The job in which the call is polled.
@@ -40,12 +40,12 @@ impl Owed {
         self.failures.is_empty()
     }
 
-    /// All of it as one error, for the caller.
+    /// All failures as one error, for the caller.
     pub(crate) fn decide(mut self) -> Option<Error> {
         std::mem::take(&mut self.failures).decide()
     }
 
-    /// The caller has them in another way.
+    /// The caller gets the failures in another way.
     pub(crate) fn forget(mut self) {
         drop(std::mem::take(&mut self.failures));
     }
@@ -79,7 +79,8 @@ impl UntakenFailures {
         Some(UntakenFailures { tree, around })
     }
 
-    /// Once: not what a family around the call has recorded, and will hear of.
+    /// Reports each failure once: not those that a family around the call has
+    /// recorded and will return.
     #[cold]
     fn report(&self, failures: Failures) {
         let unknown = failures.without(|failure| is_known_above(&self.around, failure));
@@ -100,8 +101,8 @@ fn is_known_above(around: &Header, failure: &Failure) -> bool {
     false
 }
 
-/// The cancellation that has left a branch: that of a job around the call, or an
-/// interrupt, which is on its way.
+/// The cancellation that has ended a branch: that of a job around the call, or
+/// an interrupt, which is on its way.
 #[derive(Default)]
 pub(crate) struct Cut {
     error: Option<Error>,
@@ -109,7 +110,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// The first stays; an interrupt that comes after it is put back.
+    /// Keeps the first; an interrupt that comes after it is put back.
     pub(crate) fn take_in(&mut self, error: Error) {
         let on_its_way = on_its_way(&error);
         if self.error.is_none() {
@@ -135,7 +136,7 @@ impl Cut {
     }
 }
 
-/// The interrupt that has left a branch with `error`; none if that is another
+/// The interrupt that has ended a branch with `error`; none for another
 /// cancellation, or a failure.
 pub(crate) fn on_its_way(error: &Error) -> Option<OnItsWay> {
     let told = error.cancelled().filter(|_| was_interrupted(error))?;
@@ -143,8 +144,7 @@ pub(crate) fn on_its_way(error: &Error) -> Option<OnItsWay> {
     Some(OnItsWay::new(&around, told))
 }
 
-/// The call returns something else than `error`: if that is an interrupt, it is
-/// put back.
+/// The call returns something else than `error`: an interrupt is put back.
 pub(crate) fn give_up(error: &Error) {
     drop(on_its_way(error));
 }

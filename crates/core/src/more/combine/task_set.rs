@@ -25,9 +25,10 @@ use crate::surface::task::TaskOutcome;
 /// Child tasks whose results are taken as they come.
 ///
 /// The tasks are children of the scope the set was made in, and that scope's
-/// policy holds: in a fail-fast one (the default) a task that fails cancels the
-/// scope, in a [supervisor](crate::ScopeBuilder::supervisor) its failure is a
-/// result like any other. So it is for an [attempt](TaskSet::attempt) in either.
+/// policy holds: in a fail-fast scope (the default) a task that fails cancels
+/// the scope, in a [supervisor](crate::ScopeBuilder::supervisor) its failure is
+/// a result like any other. The failure of an [attempt](TaskSet::attempt) is
+/// such a result in either.
 ///
 /// Dropping the set cancels its tasks; the scope waits for them. Results that were not taken
 /// are dropped with the set.
@@ -83,7 +84,7 @@ use crate::surface::task::TaskOutcome;
 pub struct TaskSet<T> {
     scope: Scope,
     pub(super) most: usize,
-    /// By index; none where a result has been taken out.
+    /// By index; none if the result has been taken out.
     pub(super) tasks: Vec<Option<TaskOutcome<T>>>,
     free: Vec<usize>,
     pub(super) running: usize,
@@ -91,7 +92,7 @@ pub struct TaskSet<T> {
     /// Those that have ended, in that order. Their outcomes are not taken yet: a
     /// failure that a supervisor's child owes is reported if the set goes.
     pub(super) done: VecDeque<TaskOutcome<T>>,
-    /// Of the one call that waits: they borrow the set.
+    /// For the one call that waits: each call borrows the set.
     wait: Wait,
     yielded: Yielded,
 }
@@ -209,10 +210,10 @@ impl<T> TaskSet<T> {
     /// returned a value: then that is the result.
     ///
     /// # Cancellation
-    /// A *point*. The outer `Err` is only ever the waiter's own. If it returns
-    /// `Cancelled`, or is dropped half-way, no result was taken: it is still in
-    /// the set, and so are the tasks, which are left alone. So `next()` may be an
-    /// arm of a [`select!`](crate::select).
+    /// A *point*. The outer `Err` is always the waiter's own cancellation. If the
+    /// call returns `Cancelled`, or is dropped half-way, no result was taken: it
+    /// is still in the set, and so are the tasks, which are left alone. So
+    /// `next()` may be an arm of a [`select!`](crate::select).
     #[track_caller]
     #[expect(
         clippy::should_implement_trait,
@@ -225,7 +226,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Takes in the tasks that were woken: those that have ended are done.
+    /// Polls the tasks that were woken: those that have ended move to `done`.
     pub(super) fn look(&mut self) {
         for _ in 0..self.ready.begin() {
             let Some(index) = self.ready.next() else {
@@ -241,8 +242,8 @@ impl<T> TaskSet<T> {
         };
         let waker = self.ready.waker(index);
         let polled = {
-            // No job's wait: it is the set that owns the task, and a job that waits
-            // for the set may be cancelled and leave it alone.
+            // This wait belongs to no job: the set owns the task, and a job that
+            // waits for the set may be cancelled and leave the task alone.
             let _none = context::leave();
             task.poll_ended(&mut Context::from_waker(waker))
         };
@@ -266,8 +267,8 @@ impl<T> TaskSet<T> {
             }
         };
         self.running += 1;
-        // It registers for its end, so that results come in the order of the
-        // ends.
+        // Registers the task for its end, so that results come in the order of
+        // the ends.
         self.look_at(index);
     }
 
@@ -331,7 +332,7 @@ impl<T> TaskSet<T> {
         job
     }
 
-    /// The one who waited does no longer.
+    /// The waiting code waits no longer.
     pub(super) fn leave(&mut self) {
         self.wait.over();
         self.yielded.reset();

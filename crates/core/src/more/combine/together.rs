@@ -1,5 +1,5 @@
 //! The future of `all`, `any`, `race` and `select!`: runs the branches, tells the
-//! losers when it is decided, and waits for every branch.
+//! losers when one branch has decided, and waits for every branch.
 
 use std::fmt;
 use std::panic::Location;
@@ -32,8 +32,8 @@ pin_project! {
     ///
     /// # Cancellation
     /// *Not a point*: each branch is told by itself. Dropping it half-way drops
-    /// the branches and cancels what they started; the enclosing job waits for
-    /// that.
+    /// the branches and cancels their children, for which the enclosing job
+    /// waits.
     #[must_use = "futures do nothing unless awaited"]
     pub struct Together<C, P> {
         #[pin]
@@ -79,7 +79,8 @@ impl<C: BranchGroup, P: Policy<C::Item>> Future for Together<C, P> {
             let mut pass = Pass::new(&mut ended);
             this.group.as_mut().poll(cx, &mut pass);
             match pass.status() {
-                // And once more, so that each hears of it or is dropped.
+                // The others are polled once more, so that each is told or
+                // dropped.
                 PassStatus::Decided(lost) => this.group.as_mut().lose(&lost, this.site),
                 PassStatus::Running => {
                     this.wait

@@ -1,8 +1,8 @@
 //! Branches of different types, two to eight of them: tuples, and [`Arm`], which
-//! says which of them it was.
+//! says which branch it was.
 //!
-//! All are polled at every turn, under the task's own waker: for so few that is
-//! cheaper than a waker for each, and nothing is allocated.
+//! All are polled at every turn, under the task's own waker: for so few
+//! branches this is cheaper than a waker for each, and allocates nothing.
 
 use std::convert::Infallible;
 use std::panic::Location;
@@ -53,9 +53,10 @@ pub enum Arm<
 /// The shape of tuples.
 pub enum Tuples {}
 
-/// Branches of different types of which some may be disabled: those that are none.
+/// Branches of different types, some of which may be disabled: those that are
+/// none.
 pub trait Guarded {
-    /// What one branch yields.
+    /// The value of one branch.
     type Item;
 
     #[doc(hidden)]

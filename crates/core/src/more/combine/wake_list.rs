@@ -1,11 +1,12 @@
-//! Which of many branches the next turn polls. Each has a waker of its own, which lists it
-//! here and wakes the one who polls them all, so that a turn costs what it polls
-//! and not what is there, nor what is listed: the poller takes one after the
-//! other out of the list, and what it does not come to stays where it is.
+//! Which of many branches the next turn polls. Each branch has a waker of its own, which
+//! lists the branch here and wakes the poller of the group. So a turn costs as much as the
+//! branches it polls, however many exist or are listed: the poller takes one after the
+//! other out of the list, and a branch that it does not reach stays in its place.
 //!
-//! One lock decides: a waker lists and takes the poller's waker in it, the poller
-//! leaves its waker in it only if nothing is listed. So either the poller sees the
-//! entry or the waker sees the poller. Modelled in `branch_wake_vs_park`.
+//! One lock decides: under it a waker lists its branch and takes the poller's
+//! waker, and the poller stores its waker only if the list is empty. So either the
+//! poller sees the entry or the waker finds the poller. Modelled in
+//! `branch_wake_vs_park`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -17,9 +18,9 @@ use crate::base::unwind::{KeptWaker, wake, wake_by_ref};
 #[derive(Default)]
 struct Inner {
     listed: VecDeque<usize>,
-    /// By index: it is in `listed`.
+    /// By index: the branch is in `listed`.
     is_listed: Vec<bool>,
-    /// There while the poller is parked.
+    /// Some while the poller is parked.
     poller: Option<KeptWaker>,
 }
 
@@ -42,7 +43,7 @@ impl Shared {
     }
 }
 
-/// The waker of one of many.
+/// The waker of one branch.
 struct WakeEntry {
     index: usize,
     shared: Arc<Shared>,
@@ -65,7 +66,7 @@ impl Wake for WakeEntry {
     }
 }
 
-/// The list, as the one who polls holds it.
+/// The list, as the poller holds it.
 pub(crate) struct WakeList {
     shared: Arc<Shared>,
     wakers: Vec<Option<Waker>>,
@@ -90,14 +91,14 @@ impl WakeList {
         })
     }
 
-    /// Lists `index` without waking anybody: the caller is the poller.
+    /// Lists `index` without a wake-up: the caller is the poller.
     pub(crate) fn add(&self, index: usize) {
         self.shared.lock().list(index);
     }
 
-    /// A round begins, and the poller is not parked: how many are listed. Whoever
-    /// is woken meanwhile comes behind them, so that a round of so many has an
-    /// end.
+    /// A round begins, and the poller is not parked: returns how many branches
+    /// are listed. A branch that is woken meanwhile comes behind them, so that
+    /// the round ends.
     pub(crate) fn begin(&self) -> usize {
         let (listed, poller) = {
             let mut inner = self.shared.lock();
@@ -107,7 +108,8 @@ impl WakeList {
         listed
     }
 
-    /// Takes the first out of the list. Woken from now on, it is listed again.
+    /// Takes the first branch out of the list. A wake-up from now on lists it
+    /// again.
     pub(crate) fn next(&self) -> Option<usize> {
         let mut inner = self.shared.lock();
         let index = inner.listed.pop_front()?;
@@ -115,8 +117,8 @@ impl WakeList {
         Some(index)
     }
 
-    /// The poller is about to wait: the next wake is its own. If somebody is
-    /// listed it is woken at once.
+    /// The poller is about to wait: the next wake-up wakes it. If a branch is
+    /// listed, the poller is woken at once.
     pub(crate) fn park(&self, poller: &Waker) {
         let kept = KeptWaker::new(poller.clone());
         let (waiting, old) = {
@@ -147,7 +149,7 @@ mod tests {
         }
         assert_eq!(ready.begin(), 4);
         assert_eq!([ready.next(), ready.next()], [Some(0), Some(1)]);
-        // One that was polled, one that waits for its turn, and a new one.
+        // A branch that was polled, one that waits for its turn, and a new one.
         for index in [0, 3, 4] {
             ready.waker(index).wake_by_ref();
         }

@@ -43,21 +43,21 @@ impl std::error::Error for NeverCompleted {}
 
 type Undelivered<T> = Contained<Arc<dyn Fn(T) + Send + Sync>>;
 
-/// How far it has come.
+/// The state of a completion.
 enum CompletionStage<T> {
     /// No value yet.
     Open,
-    /// The completer is gone, and there is none.
+    /// The completer was dropped, and there is no value.
     Never,
-    /// There is one, and the waiter has not taken it.
+    /// There is a value, and the waiter has not taken it.
     There(Contained<T>),
-    /// It was taken, or the waiter is gone.
+    /// The value was taken, or the waiter was dropped.
     Over,
 }
 
 struct State<T> {
     stage: CompletionStage<T>,
-    /// A value was accepted, whatever became of it.
+    /// A value was accepted, even if it was dropped since.
     completed: bool,
     waker: Option<KeptWaker>,
     undelivered: Option<Undelivered<T>>,
@@ -74,7 +74,7 @@ impl<T> Shared<T> {
         matches!(self.state().stage, CompletionStage::Open)
     }
 
-    /// True if there is something to wait for: `waker` is woken then.
+    /// True if there is a value to wait for: `waker` is woken then.
     fn waits(&self, waker: &Waker) -> bool {
         let new = KeptWaker::new(waker.clone());
         let mut state = self.state();
@@ -99,12 +99,12 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The waiter goes: returns what there was.
+    /// The waiter is dropped: returns the value, if there is one.
     fn close(&self) -> CompletionStage<T> {
         let mut state = self.state();
         let (stage, waker) = (take(&mut state.stage), state.waker.take());
         if let CompletionStage::There(_) = stage {
-            // Accepted, and not delivered after all.
+            // Accepted, and then not delivered.
             state.completed = false;
         }
         drop(state);
@@ -126,8 +126,8 @@ fn take<T>(stage: &mut CompletionStage<T>) -> CompletionStage<T> {
 /// Hands a value that the waiter does not take to `on_undelivered`. That code runs outside
 /// any job, and a panic in it ends here: the caller may be C.
 ///
-/// Without `on_undelivered` it is dropped: a row of values, each of which owns the wait for
-/// the next, by a loop.
+/// Without `on_undelivered` the value is dropped. If each value of a chain owns the wait
+/// for the next, they are dropped by a loop.
 fn give_back<T>(undelivered: Option<Undelivered<T>>, drops: DropsNested<T>, value: T) {
     let _none = context::leave();
     match undelivered {
@@ -251,13 +251,13 @@ impl<T> fmt::Debug for Completer<T> {
 /// returned `Cancelled`, or was dropped, [`Completer::complete`] returns false.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Completion<T> {
-    /// None once it is over.
+    /// None once the wait is over.
     shared: Option<Arc<Shared<T>>>,
     abort: Option<Contained<Box<dyn FnOnce() -> Abort + Send>>>,
     begun: bool,
-    /// Told comes before a value that is there.
+    /// A cancel takes precedence over a value that is there.
     prompt: bool,
-    /// It cannot be given up any more.
+    /// The wait cannot be given up any more.
     stays: bool,
     /// The operation has stopped: there will be no value.
     stopped: bool,
@@ -311,7 +311,7 @@ impl<T> Completion<T> {
         self
     }
 
-    /// There is something to tell: the operation hears it first, once.
+    /// The waiter is told: asks the operation to stop, once.
     fn ask_to_stop(&mut self, shared: &Shared<T>) {
         if !shared.is_open() {
             return;
@@ -325,7 +325,7 @@ impl<T> Completion<T> {
     }
 
     /// The wait is over. A value that came while the point was told is returned, unless
-    /// told comes first.
+    /// the cancel takes precedence.
     fn give_up(&mut self, shared: &Shared<T>) -> Option<T> {
         self.point.done();
         self.shared = None;
@@ -351,10 +351,12 @@ impl<T> Future for Completion<T> {
             .shared
             .clone()
             .expect("a completion was polled after completion");
-        // What has taken effect is returned, and the next point tells.
+        // A value that is there is returned, and the next point reports the
+        // cancel.
         let mut got = None;
         if this.begun && !this.prompt && !shared.is_open() {
-            // Before the value is out: it may drop a waker, and that may panic.
+            // Before the value is taken out: this may drop a waker, and that
+            // may panic.
             this.point.done();
             got = shared.take();
         }
@@ -365,7 +367,7 @@ impl<T> Future for Completion<T> {
             match this.point.poll_enter(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(told)) => {
-                    // It may have come just now, between the two looks.
+                    // The value may have come just now, between the two checks.
                     this.ask_to_stop(&shared);
                     if this.stays {
                         this.point.tell_again(&told);
@@ -377,8 +379,8 @@ impl<T> Future for Completion<T> {
                     }
                 }
                 Poll::Ready(Ok(())) if this.stopped => {
-                    // Asked to stop in a job that was cancelled, it did; and then
-                    // it came to another job.
+                    // The operation was asked to stop in a job that was
+                    // cancelled, and did; then the wait was moved to another job.
                     this.give_up(&shared);
                     return Poll::Ready(Err(never()));
                 }

@@ -1,4 +1,4 @@
-//! [`HeldClock`]: another thread is about to answer, and virtual time waits for it.
+//! [`HeldClock`]: virtual time waits for another thread that is about to answer.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,13 +6,14 @@ use std::panic::Location;
 use crate::engine::context;
 use crate::engine::tree::{Shared, Tree};
 
-/// Holds the virtual clock of a test still until it is dropped. Give it to a thread
-/// that is to answer a job: a library's own thread, a callback, a server beside the
+/// Stops the virtual clock of a test until this is dropped. Give it to a thread
+/// that will answer a job: a library's own thread, a callback, a server beside the
 /// test. Drop it after the answer was given.
 ///
-/// Virtual time jumps when every job waits. It knows of the jobs, their blocking calls
-/// and their i/o; it does not know of a thread that the test has started itself, and
-/// would jump over its answer to the next timer.
+/// Virtual time jumps when every job waits. The clock knows of the jobs, their
+/// blocking calls and their i/o; it does not know of a thread that the test has
+/// started itself, and without a held clock would jump over that thread's answer to
+/// the next timer.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -29,14 +30,14 @@ use crate::engine::tree::{Shared, Tree};
 /// }
 /// ```
 ///
-/// With the system's clock it does nothing. An open [`Work`](crate::more::kit::Work) does the
-/// same by itself; a [`Lease`](crate::Lease) does not, since jobs that wait for a
-/// timer hold leases too.
+/// With the system's clock this does nothing. An open [`Work`](crate::more::kit::Work) holds
+/// the clock by itself; a [`Lease`](crate::Lease) does not, since jobs that wait for a timer
+/// hold leases too.
 #[must_use = "dropping it lets the clock go on"]
 pub struct HeldClock(Option<(Tree, &'static Location<'static>)>);
 
-/// Holds the virtual clock of the current job's host still until the guard is
-/// dropped; see [`HeldClock`]. It does nothing outside any job, and with the
+/// Stops the virtual clock of the current job's host until the guard is
+/// dropped; see [`HeldClock`]. Does nothing outside any job, and with the
 /// system's clock.
 #[track_caller]
 pub fn hold_clock() -> HeldClock {
@@ -47,13 +48,14 @@ pub fn hold_clock() -> HeldClock {
     })
 }
 
-/// The tree, if its clock is a virtual one.
+/// The tree, if its clock is virtual.
 pub(crate) fn virtual_time(tree: &Shared) -> Option<Tree> {
     tree.virtual_time.then(|| tree.handle())
 }
 
 impl HeldClock {
-    /// That of this tree, whose clock is virtual. Called outside every lock.
+    /// Holds the clock of this tree, which is virtual. Called outside every
+    /// lock.
     pub(crate) fn of(tree: Option<Tree>, site: &'static Location<'static>) -> HeldClock {
         HeldClock(tree.map(|tree| {
             tree.host().hold_clock(site);
@@ -63,8 +65,8 @@ impl HeldClock {
 }
 
 impl Tree {
-    /// Holds its virtual clock still until the guard is dropped, for a thread that
-    /// is about to answer; see [`HeldClock`].
+    /// Stops the tree's virtual clock until the guard is dropped, for a thread
+    /// that is about to answer; see [`HeldClock`].
     #[track_caller]
     pub fn hold_clock(&self) -> HeldClock {
         HeldClock::of(virtual_time(self.shared()), Location::caller())

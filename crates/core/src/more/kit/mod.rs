@@ -28,8 +28,8 @@
 //!
 //! - Told before the value came: [`abort_with`](Completion::abort_with) asks the
 //!   operation to stop, and it may answer that it cannot.
-//! - An operation that [has begun](Completion::begun) before it is waited for may be
-//!   over by then: what it brings is returned, and the next point tells.
+//! - An operation that [has begun](Completion::begun) before it is awaited may be
+//!   over by then: its value is returned, and the next point reports the cancel.
 //! - A value that no waiter takes goes to
 //!   [`on_undelivered`](Completion::on_undelivered).
 //! - Code that must run at the moment of the cancel, on the canceller's thread, is a hook:

@@ -19,10 +19,11 @@ use crate::record::header::{JobRef, Site};
 ///
 /// The future's `poll` uses it in this order:
 ///
-/// 1. A result that is there already is returned first, after [`done`](Point::done). Nothing
-///    is lost: the next point reports the cancel.
-/// 2. Call [`poll_enter`](Point::poll_enter), which is told, or out of budget, or ready to go
-///    on. A wait that can no longer be given up omits this once it has begun.
+/// 1. Return a result that is there already first, after [`done`](Point::done). Nothing is
+///    lost: the next point reports the cancel.
+/// 2. Call [`poll_enter`](Point::poll_enter), which returns `Cancelled`, is out of budget, or
+///    lets the wait go on. A wait that can no longer be given up omits this call once it has
+///    begun.
 /// 3. Before returning `Pending`, call [`pending`](Point::pending). So the job counts as
 ///    waiting in a point, and a cancel wakes it, under any waker.
 ///
@@ -66,7 +67,7 @@ pub struct Point {
     yielded: Yielded,
     wait: Wait,
     site: Site,
-    /// The task that an interrupt was taken from, which this has told.
+    /// The task whose interrupt this point has taken and returned.
     asked: Option<JobRef>,
 }
 
@@ -133,14 +134,14 @@ impl Point {
         self.pending_as(cx, WaitKind::Custom);
     }
 
-    /// Like [`pending`](Point::pending), and snapshots show what is waited for.
+    /// Like [`pending`](Point::pending), and snapshots show the kind of wait.
     pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
         self.wait.pending(cx.waker(), kind, self.site);
     }
 
-    /// Like [`pending_as`](Point::pending_as), and a sink that asks for waits and texts hears
-    /// which resource is waited for; `look` is called for such a sink alone, and need not say who
-    /// else waits.
+    /// Like [`pending_as`](Point::pending_as), and a sink that asks for waits and texts learns
+    /// for which resource the job waits; `look` is called only for such a sink, and need not list
+    /// other waiters.
     #[inline]
     pub fn pending_on(
         &mut self,
@@ -158,7 +159,7 @@ impl Point {
     /// its result instead. The next point of the task reports it again, wherever this is
     /// called.
     pub fn tell_again(&self, told: &Cancelled) {
-        // A mark is never taken back; an interrupt was taken by this.
+        // A mark is never taken back; an interrupt was taken by this point.
         if let Some(task) = self.asked.clone().or_else(context::current) {
             interrupts::put_back(&task, told);
         }

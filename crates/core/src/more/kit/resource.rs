@@ -25,15 +25,15 @@ pub unsafe trait Resource {
     fn look(&self) -> ResourceLook;
 }
 
-/// A [`Resource`], as it was when it was looked at.
+/// A snapshot of a [`Resource`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResourceLook {
-    /// What sort of thing it is: "mutex".
+    /// The sort of the resource, such as "mutex".
     pub kind: &'static str,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// Where it was made.
+    /// Where the resource was made.
     pub site: &'static Location<'static>,
     /// The jobs that hold it, and where each of them took it.
     pub holders: Vec<(JobId, &'static Location<'static>)>,
@@ -42,7 +42,7 @@ pub struct ResourceLook {
 }
 
 impl ResourceLook {
-    /// One that is held by no job, and that no job waits for.
+    /// A resource that no job holds and no job waits for.
     pub fn new(kind: &'static str, site: &'static Location<'static>) -> ResourceLook {
         ResourceLook {
             kind,
@@ -70,7 +70,7 @@ impl fmt::Display for ResourceLook {
     }
 }
 
-/// How many lists there are, so that threads seldom meet at one.
+/// How many lists there are, so that threads seldom use the same one.
 const SHARDS: usize = 16;
 
 /// The listed resources, by the number of their entry.
@@ -81,8 +81,8 @@ struct ResourceShard {
 
 struct ResourcePtr(NonNull<dyn Resource>);
 
-// SAFETY: it is used for `Resource::look`, which any thread may call, and is alive while
-// it is listed.
+// SAFETY: it is used only for `Resource::look`, which any thread may call, and is alive
+// while it is listed.
 unsafe impl Send for ResourcePtr {}
 
 static LISTED: [Mutex<ResourceShard>; SHARDS] = [const {
@@ -98,8 +98,8 @@ fn shard(number: usize) -> MutexGuard<'static, ResourceShard> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Evidence that a [`Resource`] is listed, so that snapshots look at it. Dropping it
-/// takes the resource off the list, and waits for a snapshot that looks at it just now.
+/// Evidence that a [`Resource`] is listed, so that snapshots read it. Dropping it takes
+/// the resource off the list, after waiting for a snapshot that is just reading it.
 pub struct Listed {
     shard: usize,
     number: usize,
@@ -114,8 +114,8 @@ impl Listed {
     pub unsafe fn new<R: Resource>(resource: &R) -> Listed {
         let here: *const (dyn Resource + '_) = resource;
         let shard_number = (here.cast::<()>().addr() >> 6) % SHARDS;
-        // SAFETY: only the lifetime changes; the caller promises that it is alive for
-        // as long as it is listed, and nothing else uses the pointer.
+        // SAFETY: only the lifetime changes; the caller promises that the resource is
+        // alive while it is listed, and nothing else uses the pointer.
         let here: *mut (dyn Resource + 'static) = unsafe { std::mem::transmute(here) };
         let entry = NonNull::new(here).map(ResourcePtr);
         let mut shard = shard(shard_number);
@@ -138,7 +138,7 @@ impl Drop for Listed {
         shard.entries[self.number] = None;
         shard.free.push(self.number);
         if shard.free.len() == shard.entries.len() {
-            // All are gone: so does the memory of a burst.
+            // The list is empty: the memory that a burst needed is freed.
             *shard = ResourceShard {
                 entries: Vec::new(),
                 free: Vec::new(),
@@ -153,13 +153,14 @@ impl fmt::Debug for Listed {
     }
 }
 
-/// All that are listed and that a job waits for.
+/// All listed resources that a job waits for.
 pub(crate) fn waited_for() -> Vec<ResourceLook> {
     let mut found = Vec::new();
     for number in 0..SHARDS {
         let shard = shard(number);
         for entry in shard.entries.iter().flatten() {
-            // SAFETY: listed, so alive; it is taken off the list under this lock.
+            // SAFETY: listed, so alive; it would be taken off the list under this
+            // lock.
             let look = unsafe { entry.0.as_ref() }.look();
             if !look.waiters.is_empty() {
                 found.push(look);
@@ -169,29 +170,31 @@ pub(crate) fn waited_for() -> Vec<ResourceLook> {
     found
 }
 
-/// The job that holds something, and where it took it; beside what is held. Reading
-/// and writing are plain loads and stores: an observer that looks while the holder
-/// changes may see the place of one and the name of the other.
+/// The job that holds a resource, and where it took the resource; a field beside
+/// the value. Reading and writing are plain loads and stores: an observer that
+/// reads while the holder changes may see the place of one holder and the name of
+/// the other.
 pub struct Holder {
     job: AtomicU64,
     site: AtomicU32,
-    /// How deep in half-way drops, and whether in a panic, it was taken.
+    /// How deep in half-way drops the resource was taken, and whether in a
+    /// panic.
     drops: AtomicU8,
-    /// How the one before let go.
+    /// How the previous holder released it.
     left: AtomicU8,
 }
 
-/// How a guard was let go.
+/// How a guard was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum LastGuard {
-    /// In the course of its holder's code; or there was none before.
+    /// In the course of its holder's code; or there was no holder before.
     #[default]
     Released,
     /// While a panic unwound its holder.
     Panicked,
-    /// With its holder's future, which was dropped before it was done: by force, as the
-    /// loser of an `or_cancel`, or with the scope it was part of.
+    /// With its holder's future, which was dropped before it completed: by force, as
+    /// the loser of an `or_cancel`, or with the scope it was part of.
     Dropped,
 }
 
@@ -209,7 +212,7 @@ impl Holder {
         }
     }
 
-    /// The code that is polled here has taken it at `site`.
+    /// The code that is polled here has taken the resource at `site`.
     #[inline]
     pub fn take(&self, site: &'static Location<'static>) {
         let (job, drops) = context::with(|cx| {
@@ -226,7 +229,8 @@ impl Holder {
         self.drops.store(drops | panics, Relaxed);
     }
 
-    /// It is let go, to be called by the destructor of its guard: remembers how.
+    /// The resource is released: called by the destructor of its guard, to note
+    /// how.
     #[inline]
     pub fn let_go(&self) {
         let taken = self.drops.load(Relaxed);
@@ -242,7 +246,7 @@ impl Holder {
         self.job.store(0, Relaxed);
     }
 
-    /// How the holder before this one let go. To be asked by the holder.
+    /// How the previous holder released the resource. For the present holder.
     pub fn last(&self) -> LastGuard {
         match self.left.load(Relaxed) {
             1 => LastGuard::Panicked,
@@ -252,15 +256,15 @@ impl Holder {
     }
 
     /// Shows the same job and place as `other`: for what snapshots see of a holder
-    /// that is kept elsewhere.
+    /// that is stored elsewhere.
     #[inline]
     pub fn show(&self, other: &Holder) {
         self.job.store(other.job.load(Relaxed), Relaxed);
         self.site.store(other.site.load(Relaxed), Relaxed);
     }
 
-    /// The job that holds it, and where it took it; none if it is free, or was taken
-    /// outside any job.
+    /// The job that holds the resource, and where it took it; none if the resource
+    /// is free, or was taken outside any job.
     pub fn job(&self) -> Option<(JobId, &'static Location<'static>)> {
         let job = JobId::from_bits(self.job.load(Relaxed))?;
         Some((job, Site(self.site.load(Relaxed)).location()))

@@ -61,9 +61,9 @@ impl Work {
         // What is refused is dropped outside the lock.
         let mut stop = Some(stop);
         let (key, tree) = h.with_cold(|cold, st| {
-            // Looked at under the lock in which the end of the body of a task
-            // takes what is listed: it is listed before, or refused here. The
-            // body of a scope is the caller.
+            // Checked under the lock under which the end of a task's body takes
+            // the list: the work is listed before that, or refused here. The
+            // body of a scope is the caller, so it has not ended.
             if st.has(state::BODY_DONE) {
                 return None;
             }
@@ -80,8 +80,8 @@ impl Work {
         })
     }
 
-    /// Lets virtual time pass during this work: its host knows when it is over, or it waits for
-    /// another side, or for time to pass.
+    /// Lets virtual time pass during this work: the host of the virtual clock knows when the
+    /// work is over, or the work waits for another side, or for time to pass.
     pub fn lets_time_pass(mut self) -> Work {
         self.clock = None;
         self
@@ -102,7 +102,7 @@ impl Work {
             Some((stop, works.take_waiters()))
         });
         release(gone.flatten(), Some(lease));
-        // Last: whoever waits for it is woken before time may go on.
+        // Last: the waiters are woken before time may go on.
         self.clock = None;
     }
 }
@@ -115,16 +115,16 @@ impl Drop for Work {
             if let Piece::Finished(place) = piece {
                 works.finished.remove(place);
             }
-            // Whoever waits for it waits for one less.
+            // There is one piece less for the waiters.
             Some((piece, works.take_waiters()))
         });
         release(gone.flatten(), self.lease.take());
-        // The clock is let go last, with the fields.
+        // The clock is released last, with the fields.
     }
 }
 
-/// Outside the lock: what was listed goes, the waiter looks again, and the
-/// job may end.
+/// Outside the lock: drops the piece, wakes the waiters and releases the lease,
+/// with which the job may end.
 fn release(gone: Option<(Piece, Vec<KeptWaker>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {
         drop(piece);
@@ -149,7 +149,7 @@ pub struct Reap {
 }
 
 impl Reap {
-    /// Makes one that does not wait yet.
+    /// Makes a wait that has not begun.
     pub fn new() -> Reap {
         Reap::default()
     }
@@ -158,8 +158,8 @@ impl Reap {
     /// left, in progress or not collected; 0 if there is none at all. `Pending` means that none
     /// is finished; the caller is woken when one is.
     pub fn poll_reap(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
-        // What was listed under the waker of an earlier poll goes first: the job
-        // may be another by now.
+        // The entry with the waker of an earlier poll is removed first: another
+        // job may poll now.
         self.unlist();
         let Some(job) = context::current() else {
             return Poll::Ready(0);

@@ -36,7 +36,7 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// The locks and channels that jobs wait for, by the jobs that do.
+/// The locks and channels that jobs wait for, by the waiting jobs.
 pub(super) struct WaitedFor {
     looks: Vec<ResourceLook>,
     by_waiter: HashMap<JobId, Vec<(usize, &'static Location<'static>)>>,
@@ -55,11 +55,11 @@ impl WaitedFor {
         WaitedFor { looks, by_waiter }
     }
 
-    /// What a job waits for; of the holders no more than their identities.
+    /// What a job waits for; its holders are named by their identities alone.
     pub(super) fn by(&self, node: &NodeSnapshot) -> Option<WaitsFor> {
         let (_, at, _) = node.waits_on?;
         let at = at?;
-        // A job may wait in several branches at once: what it has come to last is shown.
+        // A job may wait in several branches at once: the latest wait is shown.
         let waits = self.by_waiter.get(&node.id)?;
         let (n, _) = waits.iter().find(|(_, site)| std::ptr::eq(*site, at))?;
         let look = &self.looks[*n];
@@ -77,7 +77,7 @@ impl WaitedFor {
     }
 }
 
-/// Says of each job that waits for a lock or a channel which one it is.
+/// Notes in each job that waits for a lock or a channel which one it is.
 pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
     let waited_for = WaitedFor::now();
     if waited_for.looks.is_empty() {
@@ -100,12 +100,12 @@ pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
     }
 }
 
-/// Jobs of which each waits for the next, and the last for the first: none of them will
-/// go on by itself. See [`TreeSnapshot::cycles`].
+/// Jobs of which each waits for the next, and the last for the first: none of them goes
+/// on without help. See [`TreeSnapshot::cycles`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitCycle {
-    /// The jobs, each as it was when it was looked at. Each waits for the next.
+    /// The jobs, each as it was when it was read. Each waits for the next.
     pub jobs: Vec<NodeSnapshot>,
 }
 
@@ -134,7 +134,7 @@ impl TreeSnapshot {
     /// Jobs that wait for each other in a circle: for locks that others hold, for tasks,
     /// for scopes and for children. Each job stands in one circle at most.
     ///
-    /// Of those that read a lock at the same time eight are known.
+    /// Of the jobs that read a lock at the same time eight are known.
     pub fn cycles(&self) -> Vec<WaitCycle> {
         if self.nodes().iter().all(|node| node.waits_for.is_none()) {
             return Vec::new();
@@ -195,13 +195,13 @@ impl Graph {
         Graph { edges }
     }
 
-    /// Looks for circles from `start` on, among those that were not seen. Without
-    /// recursion: the tree may be deep.
+    /// Searches for circles from `start` on, among the jobs that were not seen.
+    /// Without recursion: the tree may be deep.
     fn search(&self, start: usize, seen: &mut HashSet<usize>, found: &mut Vec<Vec<usize>>) {
         if !seen.insert(start) {
             return;
         }
-        // The way here, and which edge of each comes next.
+        // The path to this job, and for each job on it the next edge.
         let mut path = vec![(start, 0)];
         let mut on_path: HashMap<usize, usize> = HashMap::from([(start, 0)]);
         while let Some((at, edge)) = path.last_mut() {

@@ -14,8 +14,8 @@ use crate::more::see::still_there::{
 
 /// The result of a shutdown: the tasks that did not end in time.
 ///
-/// Each such task stands in one of the three lists, once: as the innermost job in which it
-/// was held up longest, the task itself or a scope in it.
+/// Each such task is in one of the three lists, once: as the innermost job in which it was
+/// held up longest, the task itself or a scope in it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -23,20 +23,20 @@ pub struct ShutdownReport {
     pub took: Duration,
     /// Jobs that had not ended when the grace was over, as they were then.
     pub late: Vec<NodeSnapshot>,
-    /// Jobs whose future was dropped before it was done, as they were then.
+    /// Jobs whose future was dropped before it completed, as they were then.
     pub dropped: Vec<NodeSnapshot>,
-    /// Jobs that have not ended: their poll does not return, or no thread runs the lane that
-    /// they are on. Their memory is leaked.
+    /// Jobs that have not ended: their poll does not return, or no thread runs their lane.
+    /// Their memory is leaked.
     pub stragglers: Vec<NodeSnapshot>,
     /// How many more jobs there were, approximately, than the 100,000 that a report examines.
     pub left_out: usize,
 }
 
 impl ShutdownReport {
-    /// Puts each task into the last of the lists that it has come to.
+    /// Puts each task into the last list that it belongs to.
     ///
-    /// `late` are those [in the way](in_the_way) at the grace, `stragglers`
-    /// those that still are; `dropped` is what was dropped, in order.
+    /// `late` are the jobs [in the way](in_the_way) at the grace, `stragglers`
+    /// those that are in the way now; `dropped` are the forced drops, in order.
     pub(crate) fn new(
         took: Duration,
         late: Vec<NodeSnapshot>,
@@ -70,8 +70,8 @@ impl ShutdownReport {
     }
 }
 
-/// The jobs that hold a shutdown up: those that wait for no other. Services that have not been
-/// cancelled, with all below them, only wait for their turn to go.
+/// The jobs that hold a shutdown up: those that wait for no other. A service that has not been
+/// cancelled only waits until it is its turn to be cancelled, and so do the jobs below it.
 pub(crate) fn in_the_way(tree: &TreeSnapshot) -> Vec<NodeSnapshot> {
     let mut spared = usize::MAX;
     let concerned: Vec<_> = tree
@@ -93,7 +93,7 @@ pub(crate) fn in_the_way(tree: &TreeSnapshot) -> Vec<NodeSnapshot> {
         .collect()
 }
 
-/// True if it would not end even if all its children did.
+/// True if the job would not end even if all its children did.
 fn is_held_up_itself(node: &NodeSnapshot) -> bool {
     match node.waits_on {
         Some((kind, _, _)) => !waits_for_others(kind),

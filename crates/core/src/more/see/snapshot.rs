@@ -71,7 +71,8 @@ impl TreeSnapshot {
         self.nodes.is_empty()
     }
 
-    /// Returns when it was taken: how long after the tree began, by the clock of its host.
+    /// Returns when the snapshot was taken: how long after the tree began, by the clock of
+    /// its host.
     pub fn taken(&self) -> Duration {
         self.taken
     }
@@ -94,7 +95,8 @@ impl TreeSnapshot {
         places.map(|at| &self.nodes[at])
     }
 
-    /// Returns a job and all below it, each before its children; nothing if it is not here.
+    /// Returns a job and all jobs below it, each before its children; nothing if the job is
+    /// not in this snapshot.
     pub fn subtree(&self, id: JobId) -> &[NodeSnapshot] {
         match self.index().places.get(&id) {
             Some(at) => &self.nodes[self.subtree_at(*at)],
@@ -117,7 +119,7 @@ impl TreeSnapshot {
     }
 
     /// The places in [`nodes`](TreeSnapshot::nodes) of the job at that place and of all
-    /// below it.
+    /// jobs below it.
     pub fn subtree_at(&self, at: usize) -> Range<usize> {
         at..self.index().ends[at]
     }
@@ -128,14 +130,14 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
-    /// Returns how many waits for its end are outside any job.
+    /// Returns how many waits for the job's end are outside any job.
     pub fn waiters_outside(&self) -> usize {
         self.waiters - self.waited_for_by.len()
     }
 }
 
 impl Tree {
-    /// The tree as plain data, with so many jobs at the most.
+    /// The tree as plain data, with at most `most` jobs.
     pub(crate) fn look_at_some(&self, most: usize) -> TreeSnapshot {
         take_some(self.shared(), most)
     }
@@ -145,14 +147,14 @@ impl Tree {
         take(self.shared())
     }
 
-    /// Looks at the jobs one at a time and keeps none of them: for trees of which not even
-    /// the [snapshot](Tree::snapshot) is to be held in memory. Each job comes before its
+    /// Reads the jobs one by one and keeps none of them: for trees whose
+    /// [snapshot](Tree::snapshot) would need too much memory. Each job comes before its
     /// children, the oldest child first, until `each` breaks off.
     ///
-    /// What takes memory are references to the siblings of the jobs on the way down. Jobs
-    /// that wait for others, or hold what others wait for, are known by their identity
-    /// alone: their names come with them. `each` is called under no lock; while it waits,
-    /// the tree goes on, and what has ended meanwhile is left out.
+    /// Memory is needed only for references to the siblings of the jobs on the way down.
+    /// Jobs that wait for others, or hold what others wait for, are identified without
+    /// their names, which come with the jobs themselves. `each` is called under no lock;
+    /// while it runs, the tree goes on, and jobs that end meanwhile are left out.
     pub fn look_at_each<B>(
         &self,
         mut each: impl FnMut(NodeSnapshot) -> ControlFlow<B>,
@@ -174,7 +176,7 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     take_some(tree, usize::MAX)
 }
 
-/// As [`take`], with so many jobs at the most.
+/// Like [`take`], with at most `most` jobs.
 pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
     let taken = tree.age();
     let mut nodes = Vec::new();
@@ -194,15 +196,15 @@ pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
     }
 }
 
-/// Looks at each job of the tree, a parent before its children.
+/// Reads each job of the tree, a parent before its children.
 ///
-/// Jobs that are made meanwhile are left out, with what is below them: else a tree that
-/// grows faster than it is looked at would be looked at for ever.
+/// Jobs that are made meanwhile are left out, with the jobs below them: else the walk
+/// through a tree that grows faster than it is read would not end.
 fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) -> ControlFlow<B> {
     let before = tree.counters.numbered();
     let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
     poll_record::look();
-    // The task each level belongs to.
+    // The task to which each level belongs.
     let mut tasks: Vec<Option<TaskLook>> = Vec::new();
     while let Some((job, parent, depth)) = todo.pop() {
         if job.state.load().ended() {
@@ -219,8 +221,8 @@ fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) 
         tasks.truncate(depth);
         tasks.push(task);
         if job.state.load().ended() {
-            // It has ended under our eyes, and so has all below it: nothing is listed
-            // below a job that is not.
+            // The job ended during this call, and so did all jobs below it: nothing
+            // is listed below a job that has ended.
             todo.truncate(others);
             continue;
         }
@@ -229,7 +231,8 @@ fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) 
     ControlFlow::Continue(())
 }
 
-/// Finds the names of the waiting jobs among the jobs themselves.
+/// Fills in the names of the waiting jobs, which are in the snapshot
+/// themselves.
 fn name_waiters(nodes: &mut [NodeSnapshot]) {
     if nodes.iter().all(|node| node.waited_for_by.is_empty()) {
         return;

@@ -1,5 +1,5 @@
-//! One task in a report: by what it is known, where it is held up, why it is
-//! still there, and what to do about it.
+//! One task in a report: its name, where it is held up, why it has not ended,
+//! and what to do about it.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
@@ -16,36 +16,40 @@ use crate::base::wait_kind::WaitKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StillThere {
-    /// A shield or a guard holds the cancel back: the one that was made there,
-    /// if it is known.
+    /// A shield or a guard holds the cancel back: the one that was made at this
+    /// place, if it is known.
     Shielded(Option<&'static Location<'static>>),
-    /// It awaits a future that is not a cancellation point; it may have been told before.
+    /// The job awaits a future that is not a cancellation point; it may have been told
+    /// before.
     ForeignAwait,
-    /// It is being polled, and has reached no point since.
+    /// The job is being polled, and has reached no point since the cancel.
     NoPoint,
-    /// It is queued for a turn, and has reached no point since: no thread runs
-    /// its lane, others are long before it, or it wakes itself again and again.
+    /// The job is queued for a turn, and has reached no point since the cancel:
+    /// no thread runs its lane, many others are queued before it, or it wakes
+    /// itself again and again.
     Queued,
-    /// It waits for a child, or for another job.
+    /// The job waits for a child, or for another job.
     WaitsFor {
-        /// The first it waits for, if that is known.
+        /// The first job that it waits for, if that is known.
         first: Option<WaitingJob>,
         /// How many more children it has.
         others: usize,
     },
-    /// Its body has ignored a hundred `Cancelled`s, and goes on.
+    /// The body of the job has ignored a hundred `Cancelled`s, and goes on.
     SwallowsCancellation,
-    /// It is in a wait that does not end at once: a blocking call, an operation that the system
-    /// has not completed, its own clean-up.
+    /// The job is in a wait that does not end at once: a blocking call, an operation that the
+    /// system has not completed, its own clean-up.
     Waits(WaitKind),
-    /// It has never been polled: no thread runs its lane, or its host is gone.
+    /// The job has never been polled: no thread runs its lane, or its host is
+    /// gone.
     NotStarted,
-    /// Its body is over, and a lease holds it open.
+    /// The body of the job is over, and a lease holds the job open.
     Leased,
 }
 
 impl StillThere {
-    /// What one job says of itself; for whom it waits is in the tree.
+    /// The cause that the job itself shows; the tree shows the jobs it waits
+    /// for.
     pub(super) fn of(node: &NodeSnapshot) -> StillThere {
         if node.swallows_cancellation {
             return StillThere::SwallowsCancellation;
@@ -67,7 +71,7 @@ impl StillThere {
         }
     }
 
-    /// What to do about it, for a job that has been told or not.
+    /// What to do about it, for a job that has been told or has not.
     pub(super) fn help(&self, told: bool) -> &'static str {
         match self {
             StillThere::SwallowsCancellation => {
@@ -132,7 +136,7 @@ impl fmt::Display for StillThere {
     }
 }
 
-/// Why a job without children is not over, although its body is.
+/// Why a job without children has not ended although its body is over.
 pub(super) fn held_open(node: &NodeSnapshot) -> StillThere {
     match node.leases {
         0 => StillThere::Waits(WaitKind::Blocking),
@@ -148,19 +152,19 @@ pub(super) fn waits_for_others(kind: WaitKind) -> bool {
     )
 }
 
-/// The task by which a job is known in a report.
+/// The task that a report names for a job.
 pub(super) fn task(node: &NodeSnapshot) -> JobId {
     node.task.as_ref().map_or(node.id, |task| task.id)
 }
 
-/// For how long a job was held up where it was, and how deep that is.
+/// For how long a job has been held up, and its depth.
 fn held_up(node: &NodeSnapshot) -> (Duration, usize) {
     let since = node.waits_on.map_or(Duration::ZERO, |(_, _, since)| since);
     (since, node.depth)
 }
 
-/// Of the jobs of one task the one that was held up longest; of equals the
-/// innermost. In the order in which the tasks come.
+/// For each task the job in it that was held up longest; of equals the
+/// innermost. In the order of the tasks.
 pub(super) fn once_per_task<T>(jobs: Vec<T>, node: impl Fn(&T) -> &NodeSnapshot) -> Vec<T> {
     let mut kept: Vec<T> = Vec::new();
     let mut places: HashMap<JobId, usize> = HashMap::new();
@@ -195,13 +199,14 @@ pub(super) fn task_name(node: &NodeSnapshot) -> &str {
     node.task.as_ref().map_or(&node.name, |task| &task.name)
 }
 
-/// Since when the task has been told, whichever scope of it was.
+/// For how long the task has been told, in whichever of its scopes.
 pub(super) fn told_since(node: &NodeSnapshot) -> Option<Duration> {
     let told = node.task.as_ref().and_then(|task| task.told_since);
     told.max(node.told_since)
 }
 
-/// Where it was spawned, in which scope it is and what it does there.
+/// Writes where the job was spawned, in which scope it is and what it does
+/// there.
 pub(super) fn write_place(
     f: &mut fmt::Formatter<'_>,
     node: &NodeSnapshot,

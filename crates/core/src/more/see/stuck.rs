@@ -90,21 +90,21 @@ impl TreeSnapshot {
     }
 }
 
-/// A job that is to stop.
+/// A job that must stop.
 struct Asked<'a> {
     node: &'a NodeSnapshot,
     since: Duration,
-    /// What holds the cancel back from it, if something does.
+    /// The shield or guard that holds the cancel back from it, if there is one.
     held: Option<Option<&'static Location<'static>>>,
-    /// Its parent is of the same task, and is to stop too.
+    /// Its parent is of the same task, and must stop too.
     inside: bool,
 }
 
-/// The jobs that are to stop: those that are marked, and from what holds a
-/// mark back on downwards the scopes of the same task.
+/// The jobs that must stop: those that are marked, and, where a mark is held
+/// back, the scopes of the same task from there on downwards.
 fn asked(nodes: &[NodeSnapshot]) -> Vec<Asked<'_>> {
     let mut found: Vec<Asked<'_>> = Vec::new();
-    // Where each level stands in what was found.
+    // For each level its place in the list of these jobs.
     let mut levels: Vec<Option<usize>> = Vec::new();
     for node in nodes {
         levels.truncate(node.depth);
@@ -117,7 +117,7 @@ fn asked(nodes: &[NodeSnapshot]) -> Vec<Asked<'_>> {
         let held = above.and_then(|above| above.held);
         let asked = match node.cancelled_since {
             Some(since) => {
-                // What is held back from around it counts too.
+                // A cancel that is held back further out counts too.
                 let since = above
                     .filter(|_| held.is_some())
                     .map_or(since, |above| since.max(above.since));
@@ -155,7 +155,8 @@ impl<'a> WaitLinks<'a> {
             awaited: HashMap::new(),
         };
         for node in nodes {
-            // A service that is spared waits for the others, nobody for it.
+            // A service that is spared waits for the others, and no job waits
+            // for it.
             let spared = node.service && node.cancelled_since.is_none();
             if let Some(parent) = node.parent.filter(|_| !spared) {
                 links.children.entry(parent).or_default().push(node);

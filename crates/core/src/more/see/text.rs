@@ -1,5 +1,6 @@
 //! A snapshot as text: a row for each job, or for many siblings that are equal, in columns.
-//! Its size and its time grow in line with the tree; nothing here is recursive.
+//! Its size and its time grow in proportion to the tree; nothing here is
+//! recursive.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,8 +25,8 @@ const FOLDED_FROM: usize = 4;
 /// Beyond this depth the picture is no longer indented.
 const DEEPEST_INDENT: usize = 40;
 
-/// How wide the columns of names and of states are at the most: what is longer moves what
-/// stands behind it in its row alone.
+/// How wide the columns of names and of states are at most: a longer entry shifts the
+/// rest of its own row alone.
 const WIDEST: [usize; 2] = [60, 32];
 
 /// How many sorts of waits a row of many jobs names.
@@ -85,7 +86,7 @@ impl fmt::Display for TreeSnapshot {
     }
 }
 
-/// The sequences that begin a style; none where the text is plain.
+/// The escape sequences that begin a style; none for plain text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TextStyle {
     Plain,
@@ -123,9 +124,9 @@ impl TextStyle {
     }
 }
 
-/// One line of the text, before it is aligned.
+/// One row of the text, before it is aligned.
 struct TextRow {
-    /// The lines of the tree in front of it.
+    /// The lines of the tree before the label.
     lines: String,
     label: String,
     is_many: bool,
@@ -170,20 +171,20 @@ impl fmt::Display for TreeText<'_> {
     }
 }
 
-/// By what siblings are equal.
+/// The properties in which equal siblings agree.
 type SiblingKey<'a> = (JobKind, &'a str, &'static Location<'static>);
 
 impl TreeText<'_> {
     fn rows(&self) -> Vec<TextRow> {
         let nodes = self.tree.nodes();
         let mut rows = Vec::new();
-        // The jobs of each row that is still to come, how deep it is and whether it is the
-        // last of its siblings; the next one is the last here.
+        // The jobs of each row to come, the depth of the row and whether it is the last of
+        // its siblings; the last entry is the next row.
         let mut todo: Vec<(Vec<usize>, usize, bool)> = Vec::new();
         if !nodes.is_empty() {
             todo.push((vec![0], 0, true));
         }
-        // Of each level whether a later sibling follows, so that a line goes on there.
+        // For each level whether a later sibling follows, so that its line goes on.
         let mut more: Vec<bool> = Vec::new();
         while let Some((jobs, depth, last)) = todo.pop() {
             more.truncate(depth);
@@ -210,7 +211,7 @@ impl TreeText<'_> {
         rows
     }
 
-    /// The rows below a row: the children of its jobs, with those in one that are equal.
+    /// The rows below a row: the children of its jobs, equal ones together.
     fn groups(&self, jobs: &[usize]) -> Vec<Vec<usize>> {
         let nodes = self.tree.nodes();
         let children = jobs.iter().flat_map(|at| self.tree.children_at(*at));
@@ -382,7 +383,7 @@ impl fmt::Display for NodeSnapshot {
 /// What a job does, in words with commas between.
 struct NodeDoes<'a> {
     node: &'a NodeSnapshot,
-    /// What stands before the first words.
+    /// The words before the first entry.
     first: &'static str,
 }
 

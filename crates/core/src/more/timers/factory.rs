@@ -1,10 +1,10 @@
 //! Factory timers: `delay`, `at` and `interval` make a fresh future at each
 //! due time and run it as a job of its own.
 //!
-//! Each timer is one driver task: a service of its scope, which sleeps and
-//! starts the runs as its children, one at a time. So a run is told, waited
-//! for and seen as every job is. The driver is a supervisor: a run that fails
-//! goes to the failure hook. Who may stop it is in [`token`](crate::more::timers::token).
+//! Each timer is one driver task: a service of its scope, which sleeps and starts the
+//! runs as its children, one after the other. So a run is told, waited for and seen like
+//! every job. The driver is a supervisor: the failure of a run goes to the failure hook.
+//! How a driver is stopped is in [`token`](crate::more::timers::token).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +42,7 @@ pub struct Timer<L = Pool> {
 /// When the runs are due.
 struct TimerPlan {
     grid: Grid,
-    /// There is one run only.
+    /// There is only one run.
     once: bool,
     site: &'static Location<'static>,
 }
@@ -94,13 +94,13 @@ impl<L> Timer<L> {
         })
     }
 
-    /// The spawner of the driver, and what it is to its scope.
+    /// The spawner of the driver, and the sort of child that the driver is.
     fn spawner(self, kind: &'static str) -> (Spawner<L>, ChildSort) {
-        // What hangs from the root is cancelled at once at shutdown; a service
-        // would wait there for every other job.
+        // A driver that hangs from the root is cancelled at once at shutdown; a
+        // service would wait there for every other job.
         let scope = self.scope.header();
         let below_root = scope.kind() == JobKind::Root;
-        // None: it has ended, and refuses the driver.
+        // None: the scope has ended, and refuses the driver.
         let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
         let sort = ChildSort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
@@ -175,7 +175,8 @@ verbs!(Pinned, Send);
 verbs!(OnMain,);
 verbs!(OnPinned,);
 
-/// A factory that is called once, as one that may be called often.
+/// A factory that is called once, with the type of one that may be called
+/// often.
 fn only_once<F: FnOnce() -> R, R>(factory: F) -> impl FnMut() -> R {
     let mut factory = Some(factory);
     move || {
@@ -194,8 +195,8 @@ impl<L> fmt::Debug for Timer<L> {
     }
 }
 
-/// The body of a driver. It is on the lane of its runs: a main thread that
-/// turns late finds the tick due, makes up for it once and goes back to the
+/// The body of a driver. It is on the lane of its runs: if the main thread runs
+/// turns late, the driver finds the tick due, runs once and returns to the
 /// grid.
 async fn drive<L, F, R>(
     lane: L,
@@ -230,7 +231,7 @@ where
             factory: Some(factory.clone()),
             made: None,
         };
-        // How it ended is the failure hook's business.
+        // The outcome of the run goes to the failure hook.
         let _ = start(&lane, &here, run, site).join().await?;
         grid.pass(now());
         signal.set_skipped(grid.skipped());
@@ -252,8 +253,8 @@ where
 }
 
 pin_project! {
-    /// One run. The factory is called inside it, so that its panic is the
-    /// run's and what it spawns hangs from the run.
+    /// One run. The factory is called inside it, so that a panic of the factory
+    /// belongs to the run, and jobs that it spawns hang from the run.
     struct Run<F, R> {
         factory: Option<SharedFactory<F>>,
         #[pin]
@@ -261,9 +262,9 @@ pin_project! {
     }
 }
 
-/// The factory of a timer, shared by its driver and the run that is due. What it has
-/// captured may panic when it is dropped: the driver is a service, and would fail its
-/// scope.
+/// The factory of a timer, shared by its driver and the run that is due. Values that
+/// it has captured may panic when they are dropped: this must not fail the driver,
+/// which is a service, and with it the scope.
 struct SharedFactory<F>(Arc<Mutex<Option<Contained<F>>>>);
 
 impl<F> Clone for SharedFactory<F> {
@@ -281,8 +282,8 @@ impl<F> SharedFactory<F> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the factory, outside the lock. One that panics is called again for the
-    /// next run.
+    /// Calls the factory, outside the lock. A factory that panics is called again
+    /// for the next run.
     fn make<R>(self) -> R
     where
         F: FnMut() -> R,
@@ -298,7 +299,8 @@ impl<F> SharedFactory<F> {
     }
 }
 
-/// A factory that is being called. Put back at the end of the call, also by a panic.
+/// A factory that is being called. It is put back at the end of the call, also by a
+/// panic.
 struct Called<F> {
     kept: SharedFactory<F>,
     factory: Option<Contained<F>>,

@@ -1,22 +1,21 @@
-//! The instants of something periodic: a first one and a period, and what
-//! happens to those that were missed. Pure arithmetic, used by the ticker and
-//! by intervals.
+//! A periodic grid: a first instant and a period, and what happens to ticks
+//! that were missed. Pure arithmetic, used by the ticker and by intervals.
 
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
 
-/// What happens to ticks whose time has passed before they could be taken.
+/// What happens to ticks whose time has passed before they were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissedTicks {
-    /// One late tick at once, the others are skipped; then on with the grid.
-    /// An interval whose run is still in progress skips what comes due
-    /// meanwhile, without a late one.
+    /// One late tick comes at once, the others are skipped; then the grid goes
+    /// on. An interval whose run is still in progress skips the ticks that
+    /// become due meanwhile, without a late one.
     #[default]
     Skip,
-    /// Every one of them, one after the other without a pause, until the grid
-    /// is caught up with.
+    /// All of them come, one after the other without a pause, until the grid is
+    /// caught up with.
     Burst,
     /// One late tick at once; the next one comes a whole period after it, and
     /// so the grid moves.
@@ -26,7 +25,7 @@ pub enum MissedTicks {
 /// When the next tick is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
-    /// None is never: a period too long for the clock.
+    /// None means never: a period too long for the clock.
     due: Option<Instant>,
     period: Duration,
     pub(crate) missed: MissedTicks,
@@ -68,15 +67,15 @@ impl Grid {
         self.due = first;
     }
 
-    /// The tick that is due is taken at `now`: plans the next one.
+    /// The tick that is due is taken at `now`: computes the next one.
     pub(crate) fn take(&mut self, now: Instant) {
         let Some(due) = self.due else { return };
         match self.missed {
             MissedTicks::Delay if now > due => self.due = now.checked_add(self.period),
             _ => self.due = due.checked_add(self.period),
         }
-        // The next one lies after `now`: one that is due now has been taken
-        // with this one.
+        // The next tick is after `now`: one that is due now has been taken with
+        // this one.
         if self.missed == MissedTicks::Skip && self.due.is_some_and(|next| next <= now) {
             self.skip_to(now);
             if self.due == Some(now) {
@@ -85,15 +84,14 @@ impl Grid {
         }
     }
 
-    /// Whatever was due before `now` did not happen, because something was in
-    /// the way.
+    /// The ticks before `now` did not happen, because a run was in progress.
     pub(crate) fn pass(&mut self, now: Instant) {
         if self.missed == MissedTicks::Skip {
             self.skip_to(now);
         }
     }
 
-    /// Skips what is due before `now`.
+    /// Skips the ticks before `now`.
     fn skip_to(&mut self, now: Instant) {
         if let Some(due) = self.due
             && let Some(late) = now.checked_duration_since(due)
@@ -182,7 +180,7 @@ mod tests {
         long.take(start);
         long.pass(start);
         assert_eq!((long.due(), long.skipped()), (None, 0));
-        // Many short ones after a very long sleep.
+        // Many short periods after a very long sleep.
         let nano = Duration::from_nanos(1);
         let mut short = Grid::new(Some(start), nano, MissedTicks::Skip);
         let late = start + Duration::from_secs(1 << 40);

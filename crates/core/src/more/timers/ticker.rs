@@ -37,15 +37,14 @@ pub fn ticker(period: Duration) -> Result<Ticker> {
 
 /// Ticks on a fixed grid, without drift. Made by [`ticker`].
 ///
-/// With the feature `stream` it is also a `Stream` of what
-/// [`tick`](Ticker::tick) returns; it never ends, and a poll of it is a
-/// *point*.
+/// With the feature `stream` it is also a `Stream` of the results of
+/// [`tick`](Ticker::tick); it never ends, and a poll of it is a *point*.
 pub struct Ticker {
     period: Duration,
     missed: MissedTicks,
-    /// There from the first poll or reset on.
+    /// Some from the first poll or reset on.
     grid: Option<Grid>,
-    /// There while a tick is waited for.
+    /// Some while a tick is awaited.
     sleep: Option<Sleep>,
 }
 
@@ -144,7 +143,7 @@ impl Future for Tick<'_> {
 }
 
 impl Drop for Tick<'_> {
-    /// The wait is over: the timer goes, the tick stays.
+    /// The wait is over: the timer is dropped, the tick stays.
     fn drop(&mut self) {
         self.ticker.sleep = None;
     }

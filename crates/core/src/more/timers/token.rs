@@ -1,6 +1,6 @@
-//! The two sides of a factory timer: the [`TimerToken`] that its user holds,
-//! on any thread, and the driver that waits for the next run. Which of them is
-//! first, the cancel or the run, is claimed under one small lock.
+//! The two sides of a factory timer: the [`TimerToken`] that its user holds, on
+//! any thread, and the driver that waits for the next run. Whether the cancel
+//! or the run comes first is decided under one small lock.
 //!
 //! ```text
 //!             begin               ended
@@ -17,7 +17,7 @@
 //! Two claims, each a loom model of that name:
 //!
 //! - `token_vs_run`: `begin` and `cancel` take the same lock, so the first of
-//!   them decides, and the other hears of it.
+//!   them decides, and the second sees that.
 //! - `token_vs_sleep`: the driver leaves its waker under the lock in which it
 //!   saw no cancel, so a later cancel finds it.
 
@@ -42,11 +42,11 @@ enum TokenPhase {
 struct State {
     phase: TokenPhase,
     cancelled: bool,
-    /// The driver's, while it waits.
+    /// The driver's waker, while it waits.
     waker: Option<KeptWaker>,
 }
 
-/// What the driver must do now.
+/// What the driver must do next.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRun {

@@ -19,7 +19,7 @@ pub(crate) fn inherit<F>(parent: &Header, future: F) -> Spanned<F> {
     })
 }
 
-/// The future alone.
+/// The future without its span.
 pub(crate) fn bare<F>(spanned: Spanned<F>) -> F {
     spanned.into_inner()
 }
