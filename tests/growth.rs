@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use kinfolk::see::{Examine, Rules, WriteJson};
+use kinfolk::see::{Causes, Examine, FindingRule, Rules, WriteJson};
 use kinfolk_core::kit::{self, Completion, Work, completion};
 use kinfolk_core::{
-    Error, Event, EventKind, HookGuard, Job, JobState, Local, OrCancel, Outcome, Patience,
-    ReasonKind, Result, Scope, SharedTask, Sink, Success, Task, TaskSet, TreeSnapshot, all,
-    checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope,
-    on_cancel, park, scope, shield, spawn, yield_now,
+    Error, Event, EventKind, HookGuard, Job, JobId, JobKind, JobState, Lane, Local, OrCancel,
+    Outcome, Patience, ReasonKind, Result, Scope, SharedTask, Sink, Success, Task, TaskSet,
+    TreeSnapshot, all, checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled, launch,
+    local_scope, on_cancel, park, scope, shield, spawn, yield_now,
 };
+use kinfolk_runtime::io::stdin;
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
 /// The processor time of this thread.
@@ -1244,6 +1245,100 @@ fn time_6_main_lane_timers_of_one_instant() {
             let at = sim.start() + instant;
             sim.run_expired(at);
             sim.settle();
+        })
+    });
+}
+
+/// Lines that were all typed before the first is read.
+#[test]
+fn io_7_lines_of_standard_input() {
+    is_a_line("lines of standard input", 8_000, |n| {
+        let mut sim = Sim::seeded(1);
+        let keyboard = sim.io();
+        keyboard.type_in(&"abcdefghij\n".repeat(n));
+        keyboard.end_of_input();
+        let task = sim.root().spawn(async move {
+            let (mut lines, mut count) = (stdin().lines(), 0);
+            while lines.next().await.transpose()?.is_some() {
+                count += 1;
+            }
+            assert_eq!(count, n);
+            Ok::<_, Error>(())
+        });
+        let took = time(|| sim.settle());
+        assert_eq!(task.job().state(), JobState::Completed);
+        drop(task);
+        sim.finish();
+        took
+    });
+}
+
+/// Tasks in timeouts in tasks, whose deadlines are all near.
+#[test]
+fn see_6_nested_deadlines_that_are_near() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn nested(left: usize) -> Body {
+        Box::pin(kinfolk_core::timeout(HOUR, async move {
+            if left > 0 {
+                launch(nested(left - 1));
+            }
+            park().await?;
+            Ok::<_, Error>(())
+        }))
+    }
+
+    is_a_line("nested deadlines", 4_000, |n| {
+        let mut sim = Sim::seeded(1);
+        let task = sim.root().spawn(nested(n));
+        sim.settle();
+        sim.advance(HOUR - HOUR / 100);
+        let tree = sim.snapshot();
+        let rules = Rules::default().limit(FindingRule::DeadlineNear, Duration::MAX);
+        let mut found = 0;
+        let took = time(|| {
+            found = rules
+                .check(&tree, None)
+                .of(FindingRule::DeadlineNear)
+                .count()
+        });
+        assert_eq!(found, n + 1);
+        task.cancel("enough");
+        drop(task);
+        sim.settle();
+        sim.finish();
+        took
+    });
+}
+
+/// Jobs that end deep in the tree, while one elsewhere has been cancelled and has not ended.
+#[test]
+fn see_5_ends_beside_a_job_that_is_stopping() {
+    let job = |n: usize| JobId::from_bits(n as u64).unwrap();
+    is_a_line("ends beside a stop", 500, move |n| {
+        let causes = Causes::new();
+        let site = std::panic::Location::caller();
+        let tell = |job, kind| causes.event(&Event::new(job, 0, kind));
+        let born = |number: usize, parent: usize| {
+            let (kind, lane) = (JobKind::Task, Lane::Pool);
+            tell(job(number), EventKind::Create { kind, site, lane });
+            let parent = job(parent);
+            tell(job(number), EventKind::Attach { parent });
+        };
+        let (first, stops) = (2, n + 10);
+        for number in first..first + n {
+            born(number, number - 1);
+        }
+        born(stops, 1);
+        let reason = ReasonKind::Asked;
+        let by = None;
+        tell(job(stops), EventKind::CancelRequest { reason, site, by });
+        time(|| {
+            for leaf in 0..n {
+                let number = stops + 1 + leaf;
+                born(number, first + n - 1);
+                tell(job(number), EventKind::Finalize { cancelled: false });
+            }
         })
     });
 }

@@ -338,6 +338,24 @@ pub async fn outcome_3_runs_longer_than_their_pauses_have_a_limit(lab: Lab) {
     assert_eq!(words(&lab), ["run 0", "run 1"]);
 }
 
+/// outcome-3: a run whose own scope is cancelled has failed, and the child goes on.
+pub async fn outcome_3_a_run_that_is_cancelled_alone_is_followed_by_another(lab: Lab) {
+    let policy = Backoff::new().tries(3).first(MS);
+    let runs = AtomicU32::new(0);
+    let value = restarting(policy, async || {
+        if runs.fetch_add(1, SeqCst) == 0 {
+            Scope::current().unwrap().cancel("this run");
+            park().await?;
+        }
+        Ok::<_, Error>(runs.load(SeqCst))
+    })
+    .await;
+    assert_eq!(value.unwrap(), 2);
+    let reported = lab.take_failures();
+    assert_eq!(reported.len(), 1);
+    assert_eq!(reported[0].kind(), ErrorKind::Stopped);
+}
+
 /// outcome-3: a policy without pauses has a limit too.
 pub async fn outcome_3_restarts_without_pauses_have_a_limit(lab: Lab) {
     let policy = Backoff::new()

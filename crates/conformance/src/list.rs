@@ -16,6 +16,7 @@ macro_rules! for_each_case {
                 outcome_3_a_child_is_restarted_alone,
                 outcome_3_restarts_have_a_limit,
                 outcome_3_runs_longer_than_their_pauses_have_a_limit,
+                outcome_3_a_run_that_is_cancelled_alone_is_followed_by_another,
                 outcome_3_restarts_without_pauses_have_a_limit,
                 outcome_3_a_cancelled_child_is_not_restarted,
             ;

@@ -593,20 +593,20 @@ impl FoundSoFar<'_> {
 
     fn deadlines(&mut self, now: &TreeSnapshot) {
         let limit = self.rules.of(FindingRule::DeadlineNear).limit;
+        // Once for all, and only if a deadline is near: in a deep tree many jobs share one.
+        let mut users = None;
         for (at, node) in now.nodes().iter().enumerate() {
             let Some(left) = node.deadline_in else {
                 continue;
             };
-            let total = node.age + left;
-            let is_near = left <= limit && left * 10 < total && !left.is_zero();
+            let total = node.age.saturating_add(left);
+            let is_near = left <= limit && left.saturating_mul(10) < total && !left.is_zero();
             if !is_near || node.cancelled_since.is_some() {
                 continue;
             }
-            let user = now.nodes()[now.subtree_at(at)]
-                .iter()
-                .filter_map(|below| Some((used(below)?, below)))
-                .max_by_key(|(used, below)| (*used, below.depth));
-            let facts = user.map(|(used, below)| {
+            let users = users.get_or_insert_with(|| users_of_time(now));
+            let facts = users[at].map(|(used, below)| {
+                let below = &now.nodes()[below];
                 let (kind, whose) = (below.kind, quoted(&below.name));
                 let what = wait(below).unwrap_or_else(|| "is polled".into());
                 format!(
@@ -703,6 +703,19 @@ impl FoundSoFar<'_> {
 }
 
 /// How long a job has spent in what it does now, if that is not to wait for other jobs.
+/// For each job the one in its subtree that has used the most time: how much, and its place.
+/// Of equal ones the deepest, then the last.
+fn users_of_time(now: &TreeSnapshot) -> Vec<Option<(Duration, usize)>> {
+    let mut users = vec![None; now.nodes().len()];
+    for (at, node) in now.nodes().iter().enumerate().rev() {
+        let own = used(node).map(|used| (used, at));
+        let below = now.children_at(at).filter_map(|child| users[child]);
+        let all = own.into_iter().chain(below);
+        users[at] = all.max_by_key(|(used, at)| (*used, now.nodes()[*at].depth));
+    }
+    users
+}
+
 fn used(node: &NodeSnapshot) -> Option<Duration> {
     match node.waits_on {
         Some((WaitKind::Scope | WaitKind::Children | WaitKind::Task | WaitKind::Join, _, _)) => {

@@ -282,3 +282,20 @@ fn see_2_a_diff_names_what_grew_and_what_keeps_it() {
         end(sim);
     });
 }
+
+/// A deadline and a limit beyond the range of the arithmetic are compared, and panic nowhere.
+#[test]
+fn see_6_a_deadline_beyond_the_range_of_the_clock() {
+    let far = Duration::from_secs(2_000_000_000_000_000_000);
+    for limit in [Duration::from_secs(1), far, Duration::MAX] {
+        let mut sim = Sim::seeded(1);
+        let task = sim.root().spawn(kinfolk_core::timeout(far, park()));
+        sim.settle();
+        let rules = Rules::default().limit(FindingRule::DeadlineNear, limit);
+        assert!(rules.check(&sim.snapshot(), None).is_empty());
+        task.cancel("enough");
+        drop(task);
+        sim.settle();
+        sim.finish();
+    }
+}

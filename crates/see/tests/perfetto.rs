@@ -513,6 +513,7 @@ fn see_4_a_trace_that_cannot_be_written_is_an_error_of_its_end() {
     sim.run(script()).unwrap();
     sim.finish();
     assert_eq!(trace.finish().unwrap_err().raw_os_error(), Some(28));
+    assert!(trace.lost() > 10, "{}", trace.lost());
     assert!(PerfettoSink::create("/no/such/folder/trace").is_err());
     assert_eq!(trace.finish().unwrap(), Vec::<PathBuf>::new());
 }

@@ -195,9 +195,42 @@ pub struct Input {
     source: InputSource,
 }
 
+/// The bytes that were read and not taken. What was taken stays in front of them until it is
+/// half of the memory: so a byte is moved once, however small the parts are that leave.
+#[derive(Default)]
+struct Unread {
+    memory: Vec<u8>,
+    taken: usize,
+}
+
+impl Unread {
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.taken..]
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.memory.extend_from_slice(bytes);
+    }
+
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let part = self.bytes()[..bytes].to_vec();
+        self.taken += bytes;
+        if self.taken >= self.memory.len() / 2 {
+            self.memory.drain(..self.taken);
+            self.taken = 0;
+            let need = SIZE.max(self.memory.len());
+            if self.memory.capacity() / 4 > need {
+                // It has held a long line: its memory goes back.
+                self.memory.shrink_to(need);
+            }
+        }
+        part
+    }
+}
+
 #[derive(Default)]
 struct State {
-    unread: Vec<u8>,
+    unread: Unread,
     /// How many bytes were taken in all.
     taken: u64,
     ended: bool,
@@ -254,7 +287,7 @@ impl Input {
 
     /// Adds these bytes to what can be read.
     pub fn type_in(&self, bytes: &[u8]) {
-        self.change(|state| state.unread.extend_from_slice(bytes));
+        self.change(|state| state.unread.add(bytes));
     }
 
     /// Ends the input.
@@ -360,15 +393,9 @@ impl State {
     /// The part that `part` finds behind the `seen` bytes in which there is none, or why
     /// there is none.
     fn take(&mut self, part: &impl FindsPart, seen: usize) -> Option<io::Result<Vec<u8>>> {
-        if let Some(bytes) = part(&self.unread, seen, self.ended) {
-            let taken = self.unread.drain(..bytes).collect();
+        if let Some(bytes) = part(self.unread.bytes(), seen, self.ended) {
             self.taken += bytes as u64;
-            let need = SIZE.max(self.unread.len());
-            if self.unread.capacity() / 4 > need {
-                // It has held a long line: its memory goes back.
-                self.unread.shrink_to(need);
-            }
-            return Some(Ok(taken));
+            return Some(Ok(self.unread.take(bytes)));
         }
         self.failed.take().map(Err)
     }
@@ -414,7 +441,7 @@ impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Input")
-            .field("unread", &state.unread.len())
+            .field("unread", &state.unread.bytes().len())
             .field("ended", &state.ended)
             .finish_non_exhaustive()
     }
@@ -457,7 +484,7 @@ impl<F: FindsPart> Future for InputWait<F> {
             None => this.input.start(&mut state).err().map(Err),
             taken => taken,
         };
-        (this.seen, this.taken) = (state.unread.len(), state.taken);
+        (this.seen, this.taken) = (state.unread.bytes().len(), state.taken);
         if let Some(taken) = taken {
             drop(state);
             discard(Some(waker));
@@ -540,7 +567,7 @@ mod tests {
                 own.lines().next().await.transpose()?;
                 Ok::<_, Error>(())
             });
-            while stdin.input.state().unread.is_empty() {
+            while stdin.input.state().unread.bytes().is_empty() {
                 yield_now().await?;
             }
             task.cancel("enough");
@@ -584,7 +611,7 @@ mod tests {
                 yield_now().await?;
             }
             write.write_all(b"later\n")?;
-            assert!(stdin.input.state().unread.is_empty());
+            assert!(stdin.input.state().unread.bytes().is_empty());
             assert_eq!(stdin.read_line().await?.as_deref(), Some("later"));
             Ok(())
         });
@@ -672,7 +699,7 @@ mod tests {
             assert_eq!(line.await?.len(), 99_991);
             let looked_at = looked_at.into_inner();
             assert_eq!(looked_at, 99_991 + 50_000, "all of it, and half of it anew");
-            assert!(stdin.input.state().unread.capacity() <= 4 * SIZE);
+            assert!(stdin.input.state().unread.memory.capacity() <= 4 * SIZE);
             Ok(())
         });
     }

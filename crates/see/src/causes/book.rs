@@ -61,6 +61,9 @@ pub struct Causes {
     living: AtomicUsize,
     /// Living jobs that a cancel has come to: while there are some, what ends is kept.
     stopping: AtomicUsize,
+    /// How many cancels have entered the tree: what was found out about the jobs above one
+    /// holds until the next.
+    entered: AtomicU64,
     /// Jobs that were not taken in, since too many lived.
     left_out: AtomicU64,
     /// Ended jobs that were forgotten.
@@ -92,6 +95,8 @@ pub(crate) struct CauseEntry {
     pub(crate) dropped: bool,
     /// It counts as stopping.
     stops: bool,
+    /// When so many cancels had entered the tree, none had come to a job above this one.
+    free_at: Option<u64>,
     over: bool,
 }
 
@@ -211,6 +216,7 @@ impl Causes {
             most_ended: jobs,
             living: AtomicUsize::new(0),
             stopping: AtomicUsize::new(0),
+            entered: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
         })
@@ -364,26 +370,40 @@ impl Causes {
             }
         };
         entry.takes_in(event, text, asker);
+        if matches!(event.kind, EventKind::CancelRequest { .. }) {
+            // Under the lock of its entry: a climb that has not seen the request has an older
+            // number.
+            self.entered.fetch_add(1, Relaxed);
+        }
         if !entry.stops && !entry.over && entry.was_stopped() {
             entry.stops = true;
             self.stopping.fetch_add(1, Relaxed);
         }
     }
 
-    /// True if a cancel has come to a job above `job`: that one waits for it.
+    /// True if a cancel has come to a job above `job`: that one waits for it. The jobs of a
+    /// way up without a cancel are marked, so that the next climb through one of them ends
+    /// there.
     fn is_below_a_stop(&self, job: JobId) -> bool {
+        let entered = self.entered.load(Relaxed);
+        let mut way = Vec::new();
         let mut at = job;
-        for _ in 0..DEEPEST {
+        while way.len() < DEEPEST {
             let shard = self.shard(at);
-            let Some(entry) = shard.get(&at) else {
-                return false;
-            };
+            let Some(entry) = shard.get(&at) else { break };
             if entry.was_stopped() {
                 return true;
             }
-            match entry.parent {
-                Some(parent) => at = parent,
-                None => return false,
+            if entry.free_at == Some(entered) {
+                break;
+            }
+            way.push(at);
+            let Some(parent) = entry.parent else { break };
+            at = parent;
+        }
+        for job in way {
+            if let Some(entry) = self.shard(job).get_mut(&job) {
+                entry.free_at = Some(entered);
             }
         }
         false

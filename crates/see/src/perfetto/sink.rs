@@ -141,7 +141,8 @@ impl PerfettoSink {
         }
     }
 
-    /// How many events were dropped, since they came faster than they could be written.
+    /// How many events were dropped, since they came faster than they could be written, or
+    /// since a file could not be written.
     pub fn lost(&self) -> u64 {
         self.talk.lost.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -201,6 +202,8 @@ impl Sink for PerfettoSink {
 fn write_all(mut drain: Drain, talk: &Talk, mut files: TraceFiles) -> io::Result<Vec<PathBuf>> {
     let mut held: Vec<RecordedEvent> = Vec::new();
     let mut until = 0;
+    // Once a file could not be written, what comes is dropped and counted.
+    let (mut failed, mut unwritten) = (None, 0);
     loop {
         let over = {
             let over = talk.over.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +211,6 @@ fn write_all(mut drain: Drain, talk: &Talk, mut files: TraceFiles) -> io::Result
             *waited.unwrap_or_else(PoisonError::into_inner).0
         };
         let lost = drain.read(&mut held);
-        talk.lost.store(lost, std::sync::atomic::Ordering::Relaxed);
         held.sort_by_key(|recorded| recorded.event.at);
         let newest = held.last().map_or(until, |recorded| recorded.event.at);
         let ripe = match over {
@@ -216,13 +218,26 @@ fn write_all(mut drain: Drain, talk: &Talk, mut files: TraceFiles) -> io::Result
             false => held.partition_point(|recorded| recorded.event.at <= until),
         };
         for recorded in held.drain(..ripe) {
-            files.take_in(&recorded, lost)?;
+            if failed.is_none() {
+                failed = files.take_in(&recorded, lost).err();
+            }
         }
         until = newest;
-        if over {
-            return files.finish();
+        if over && failed.is_none() {
+            files.end();
         }
-        files.out.flush()?;
+        if failed.is_none() {
+            failed = files.flush().err();
+        }
+        if failed.is_some() {
+            // Which of them are in the file is not known.
+            unwritten += ripe as u64;
+        }
+        let ordering = std::sync::atomic::Ordering::Relaxed;
+        talk.lost.store(lost + unwritten, ordering);
+        if over {
+            return failed.map_or_else(|| Ok(files.files.into()), Err);
+        }
     }
 }
 
@@ -277,8 +292,7 @@ impl TraceFiles {
 
     fn next_file(&mut self, at: u64, lost: u64) -> io::Result<()> {
         self.tracer.end_file();
-        self.write()?;
-        self.out.flush()?;
+        self.flush()?;
         self.count += 1;
         let ext = self
             .path
@@ -299,13 +313,15 @@ impl TraceFiles {
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<Vec<PathBuf>> {
+    fn end(&mut self) {
         if !self.has_begun {
             self.tracer.begin_file(0, 0);
         }
         self.tracer.end_file();
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         self.write()?;
-        self.out.flush()?;
-        Ok(self.files.into_iter().collect())
+        self.out.flush()
     }
 }

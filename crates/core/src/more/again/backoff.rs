@@ -58,9 +58,19 @@ impl Backoff {
         if self.tries != u32::MAX && failures >= self.tries {
             return None;
         }
-        let doubled = 2_u32.checked_pow(failures.saturating_sub(1));
-        let pause = doubled.and_then(|times| self.first.checked_mul(times));
-        Some(pause.unwrap_or(self.longest).min(self.longest))
+        let first = self.first.as_nanos();
+        let doublings = failures.saturating_sub(1);
+        // Twice nothing is nothing, however often.
+        if first != 0 && doublings >= first.leading_zeros() {
+            return Some(self.longest);
+        }
+        let nanos = first.checked_shl(doublings).unwrap_or(0);
+        if nanos >= self.longest.as_nanos() {
+            return Some(self.longest);
+        }
+        // Below `longest`: the seconds fit.
+        let seconds = (nanos / 1_000_000_000) as u64;
+        Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
     }
 
     /// True if a run of this length counts as a success: failures before it do not count any
@@ -98,5 +108,18 @@ mod tests {
         assert_eq!([0, 1].map(|n| policy.tries(n).pause_after(1)), [None, None]);
         let short = policy.first(Duration::from_secs(60));
         assert_eq!(millis(short, 1), Some(10_000));
+        // Pauses of nothing stay so, and small ones double for as long as they are small.
+        let none = policy.first(Duration::ZERO);
+        for failures in [1, 33, 34, 128, 129, u32::MAX] {
+            assert_eq!(none.pause_after(failures), Some(Duration::ZERO));
+        }
+        let tiny = policy.first(Duration::from_nanos(1)).longest(Duration::MAX);
+        for failures in [1, 33, 34, 64, 65, 90] {
+            let pause = tiny.pause_after(failures).unwrap();
+            assert_eq!(pause.as_nanos(), 1 << (failures - 1));
+        }
+        for failures in [128, 129, u32::MAX] {
+            assert_eq!(tiny.pause_after(failures), Some(Duration::MAX));
+        }
     }
 }

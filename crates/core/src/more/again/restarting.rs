@@ -21,8 +21,9 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// Siblings are not affected (one for one).
 ///
 /// Each run has a scope of its own, named `run`: jobs that it has spawned have ended before
-/// the next run begins. A value ends the restarts, and so does a cancellation, which is
-/// never restarted. When `policy` allows no further try, the last failure is returned, and
+/// the next run begins. A value ends the restarts, and so does a cancellation of the
+/// child. A run whose own scope is cancelled alone has failed, as any scope that returns
+/// `Stopped`, and is followed by another. When `policy` allows no further try, the last failure is returned, and
 /// counts like any failure of the child: a supervisor leaves it to the child's handle or the
 /// failure hook, another scope is cancelled by it. A run that has lasted ten seconds,
 /// and as long as the longest pause, counts as a success: the count of tries and the pauses
