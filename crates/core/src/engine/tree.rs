@@ -31,7 +31,7 @@ use crate::engine::host::Host;
 use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
 use crate::record::cold::Reporter;
-use crate::record::header::{Birth, BirthFacts, Header, MOST_SHARES};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES};
 use crate::record::state;
 
 /// How many roots may live at once in one process.
@@ -309,6 +309,11 @@ impl Shared {
         // SAFETY: set in `Tree::new` before anybody has the tree; the tree
         // owns a reference to it.
         unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// The root, with a reference of its own.
+    pub(crate) fn root_job(&self) -> JobRef {
+        JobRef::from_header(self.root())
     }
 
     /// So many turns of timers and of what is below them go to their queues.
@@ -663,6 +668,7 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::engine::host::{BlockingCall, TimerKey, TimerQueue, Turn, TurnRow};
+    use crate::engine::pin;
     use crate::engine::walk::{self, Why};
     use crate::record::header::JobRef;
     use std::task::{Poll, Waker};
@@ -846,8 +852,8 @@ mod tests {
         const SERIAL: u64 = 0xabcdee;
         inside_a_job(SERIAL, || {
             let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
-            let pinned = walk::pin(&job);
-            assert!(matches!(pinned, Some(walk::PinnedTree::Owned(_))));
+            let pinned = pin::tree_of(&job);
+            assert!(matches!(pinned, Some(pin::PinnedTree::Owned(_))));
             assert!(!pinned.expect("it lives").inside());
             drop((waker, pile));
             walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));

@@ -15,9 +15,8 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::blocking_call::{BlockingCall, RunCall};
 use crate::engine::context;
 use crate::engine::hook::report_panic;
-use crate::engine::interrupts;
 use crate::engine::lease::Share;
-use crate::points::point::{self, Yielded};
+use crate::points::point::{self, InterruptedTask, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
 use crate::surface::scope::Scope;
@@ -397,8 +396,7 @@ where
             }
         } else if point::must_look()
             && (this.abandon || shared.is_queued())
-            && let Some(job) = context::current()
-            && let Some(told) = interrupts::take(&job)
+            && let Some(told) = point::take_interrupt()
         {
             // Interrupted. It is taken first: were it gone by now, a call that
             // is called off would have nothing to return.
@@ -408,7 +406,7 @@ where
                 return Poll::Ready(Err(told.into()));
             }
             // It has begun meanwhile: for the next point.
-            interrupts::put_back(&job, &told);
+            InterruptedTask::default().tell_again(&told);
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending

@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::base::reason::ReasonKind;
 use crate::engine::alarm;
 use crate::engine::children::children;
+use crate::engine::pin;
 use crate::engine::tree::Shared;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
@@ -147,7 +148,7 @@ unsafe fn look_at(tree: &Shared, h: &Header, now: &mut Option<Instant>) -> Seen 
 /// The timer of `h` has come, on any thread. It may be late: then what it was
 /// set for is not due, or has fired, or the scope is over.
 pub(crate) fn timer_rang(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         fire_own(&tree, h, tree.host.now());
         arm(&tree, h);
     }
@@ -155,7 +156,7 @@ pub(crate) fn timer_rang(h: &Header) {
 
 /// The scope `h` is asked for its deadline, on any thread: fires it if it is due.
 pub(crate) fn fire_if_due(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         fire_own(&tree, h, tree.host.now());
     }
 }
@@ -287,7 +288,7 @@ pub(crate) fn is_unarmed(h: &mut LockedJob<'_>, st: Snapshot) -> bool {
 /// were enough.
 #[cold]
 pub(crate) fn first_child(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         arm(&tree, h);
     }
 }
@@ -297,7 +298,7 @@ pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
     if at.is_some() {
         spread(h);
     }
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         arm(&tree, h);
         if has_passed(at, tree.host.now()) {
             // Its poll fires it, should nothing else keep time meanwhile.

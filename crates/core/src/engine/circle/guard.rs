@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use crate::base::observe::{EventKind, Interests};
 use crate::engine::interrupts;
+use crate::engine::pin;
 use crate::engine::walk;
 use crate::record::header::Header;
 use crate::record::state::{self, Marked};
@@ -32,7 +33,7 @@ pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
 /// The guard that was made at `site` goes; all of them, if none is named.
 pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     // None: it has ended, and its guards lapsed before that.
-    let Some(tree) = walk::pin(h) else { return };
+    let Some(tree) = pin::tree_of(h) else { return };
     let mut left = false;
     let marked = h
         .if_cold(|cold, _| {

@@ -1,104 +1,10 @@
-//! The results of branches that are no values: failures, and the
-//! cancellation that left one of them. The call keeps it until all have ended. A
-//! call that is dropped before that loses none of it: the failure hook gets what
-//! has failed (outcome-3), and an interrupt is put back (request-3).
+//! The cancellation that left a branch. The call keeps it until all have ended. A call that is
+//! dropped before that loses none of it: an interrupt is put back (request-3).
 
 use crate::base::error::Error;
 use crate::engine::context;
 use crate::engine::on_its_way::OnItsWay;
-use crate::engine::tree::Tree;
-use crate::engine::walk;
 use crate::more::combine::branch::was_interrupted;
-use crate::record::failures::{Failure, Failures};
-use crate::record::header::{Header, JobRef};
-
-/// Failures that a call has taken in and owes to its caller. Dropped, they are
-/// given to the failure hook.
-#[derive(Default)]
-pub(crate) struct Owed {
-    failures: Failures,
-    /// Known from the first failure on.
-    hook: Option<UntakenFailures>,
-}
-
-/// Where failures go that no caller gets.
-struct UntakenFailures {
-    tree: Tree,
-    /// The job in which the call is polled.
-    around: JobRef,
-}
-
-impl Owed {
-    pub(crate) fn take_in(&mut self, error: Error) {
-        if self.hook.is_none() {
-            self.hook = UntakenFailures::here();
-        }
-        drop(self.failures.record(Failure::new(error), false));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.failures.is_empty()
-    }
-
-    /// All of it as one error, for the caller.
-    pub(crate) fn decide(mut self) -> Option<Error> {
-        std::mem::take(&mut self.failures).decide()
-    }
-
-    /// The caller has them in another way.
-    pub(crate) fn forget(mut self) {
-        drop(std::mem::take(&mut self.failures));
-    }
-}
-
-impl Drop for Owed {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.failures.is_empty()
-            && let Some(hook) = self.hook.take()
-        {
-            hook.report(std::mem::take(&mut self.failures));
-        }
-    }
-}
-
-/// A loser failed, and the call returns a value: the failure hook gets it.
-#[cold]
-pub(crate) fn report(error: Error) {
-    if let Some(hook) = UntakenFailures::here() {
-        let mut failures = Failures::default();
-        drop(failures.record(Failure::new(error), false));
-        hook.report(failures);
-    }
-}
-
-impl UntakenFailures {
-    fn here() -> Option<UntakenFailures> {
-        let around = context::current()?;
-        let tree = walk::pin(&around)?.handle();
-        Some(UntakenFailures { tree, around })
-    }
-
-    /// Once: not what a family around the call has recorded, and will hear of.
-    #[cold]
-    fn report(&self, failures: Failures) {
-        let unknown = failures.without(|failure| is_known_above(&self.around, failure));
-        if let Some(error) = unknown.decide() {
-            self.tree.shared().report_failure(&error);
-        }
-    }
-}
-
-fn is_known_above(around: &Header, failure: &Failure) -> bool {
-    let mut at = Some(JobRef::from_header(around));
-    while let Some(job) = at {
-        if job.if_cold(|cold, _| cold.failures.know(failure)) == Some(true) {
-            return true;
-        }
-        at = job.parent_from_outside();
-    }
-    false
-}
 
 /// The cancellation that has left a branch: that of a job around the call, or an
 /// interrupt, which is on its way.

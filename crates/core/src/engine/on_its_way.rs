@@ -5,10 +5,8 @@
 //! dropped, the interrupt is put back (request-3).
 
 use crate::base::error::Cancelled;
-use crate::base::reason::ReasonKind;
 use crate::engine::interrupts;
 use crate::record::header::{Header, JobRef};
-use crate::record::state;
 
 /// An interrupt on its way out of a call. Dropped, it is put back.
 pub(crate) struct OnItsWay {
@@ -43,34 +41,6 @@ impl Drop for OnItsWay {
         let Some(task) = self.task.take() else {
             return;
         };
-        if is_replaced(&self.around) {
-            interrupts::arrived(&task, &self.told);
-        } else {
-            interrupts::put_back(&task, &self.told);
-        }
-    }
-}
-
-/// True if the nearest job that is cancelled, from `around` up to its task, was
-/// cancelled explicitly: that takes the place of an interrupt. A deadline, a race
-/// that was lost, a failure and a handle or a scope that was dropped do not: the
-/// code around them may go on.
-fn is_replaced(around: &Header) -> bool {
-    let mut at = JobRef::from_header(around);
-    loop {
-        if at.state.load().has(state::CANCELLED) {
-            let kind = at.reason().map(|reason| reason.data().kind);
-            return matches!(
-                kind,
-                Some(ReasonKind::Asked | ReasonKind::Shutdown | ReasonKind::HostGone)
-            );
-        }
-        if at.is_task() {
-            return false;
-        }
-        match at.parent_from_outside() {
-            Some(parent) => at = parent,
-            None => return false,
-        }
+        interrupts::not_returned(&task, &self.around, &self.told);
     }
 }
