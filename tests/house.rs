@@ -248,7 +248,8 @@ fn files(endings: &[&str]) -> BTreeMap<String, String> {
             let path = entry.expect("an entry").path();
             let name = path.file_name().expect("a name").to_string_lossy();
             if path.is_dir() {
-                if name != "target" && (!name.starts_with('.') || name == ".ci") {
+                let built = name == "target" || name.starts_with("target-");
+                if !built && (!name.starts_with('.') || name == ".ci") {
                     dirs.push(path);
                 }
             } else if endings.iter().any(|ending| name.ends_with(ending)) {

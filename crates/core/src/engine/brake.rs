@@ -16,7 +16,7 @@ use crate::base::sync::SPEAKS;
 use crate::base::unwind::{KeptWaker, wake};
 use crate::engine::alarm;
 use crate::engine::names;
-use crate::engine::walk;
+use crate::engine::pin;
 use crate::record::brake::FREE;
 use crate::record::header::{Header, JobRef};
 
@@ -38,7 +38,7 @@ impl Wake for BrakeRing {
         let Some((alarm, wakers)) = rung.flatten() else {
             return;
         };
-        if let (Some(alarm), Some(tree)) = (alarm, walk::pin(&self.job)) {
+        if let (Some(alarm), Some(tree)) = (alarm, pin::tree_of(&self.job)) {
             alarm::clear(&tree, alarm.key());
         }
         for waker in wakers {

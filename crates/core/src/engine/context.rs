@@ -286,8 +286,25 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
     })
 }
 
-/// Until the answer is dropped, no job is the current one: for callbacks that
-/// belong to no job.
+/// The current job, which polls a part of itself under another waker.
+pub(crate) struct PolledHere(Option<crate::record::header::JobRef>);
+
+impl PolledHere {
+    #[inline]
+    pub(crate) fn now() -> PolledHere {
+        PolledHere(current())
+    }
+
+    /// From here to the drop of the answer, `waker` is the one of the job; nothing outside any
+    /// job.
+    #[inline]
+    pub(crate) fn enter(&self, waker: &Waker) -> Option<Entered> {
+        self.0.as_deref().map(|job| enter(job, waker))
+    }
+}
+
+/// From here to the drop of the answer, no job is the current one: for
+/// callbacks that belong to nobody.
 pub(crate) fn leave() -> Entered {
     with(|cx| Entered {
         job: cx.job.replace(ptr::null()),

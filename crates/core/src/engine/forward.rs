@@ -11,7 +11,7 @@ use crate::base::numbers::Numbers;
 use crate::base::reason::ReasonKind;
 use crate::engine::context;
 use crate::engine::interrupts::{self, Taken};
-use crate::engine::walk;
+use crate::engine::pin;
 use crate::record::header::{Header, JobRef};
 use crate::record::requests::{Away, Requests};
 use crate::record::state;
@@ -124,7 +124,7 @@ pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forward
 }
 
 fn living(h: &Header) -> u64 {
-    walk::pin(h).map_or(0, |tree| tree.counters.read().living())
+    pin::tree_of(h).map_or(0, |tree| tree.counters.read().living())
 }
 
 /// True if no point has heard the request of `target` with this number: it is

@@ -9,11 +9,15 @@ pub(crate) mod brake;
 pub(crate) mod children;
 mod circle;
 pub(crate) mod context;
+pub(crate) mod ended_itself;
 pub(crate) mod forward;
 pub(crate) mod host;
 pub(crate) mod look;
 pub(crate) mod names;
+pub(crate) mod on_its_way;
 pub(crate) mod outlet;
+pub(crate) mod owed;
+pub(crate) mod pin;
 pub(crate) mod poll_record;
 pub(crate) mod rows;
 pub(crate) mod stop;
@@ -22,6 +26,5 @@ pub(crate) mod tree;
 pub(crate) mod waymark;
 
 pub(crate) use circle::{
-    deadline, end, guard, hook, interrupts, lease, left_open, on_its_way, patience, turn, untaken,
-    waker, walk,
+    deadline, end, guard, hook, interrupts, lease, left_open, patience, turn, untaken, waker, walk,
 };

@@ -15,7 +15,6 @@ use crate::engine::patience::rouse;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn::{self, mark_forced};
 use crate::engine::walk::{self, Why};
-use crate::record::header::JobRef;
 use crate::record::state::{self, Remains};
 use crate::record::works;
 
@@ -80,7 +79,7 @@ impl Tree {
 /// [`force_all`].
 pub(crate) fn lift_all(tree: &Shared) {
     let before = tree.counters.numbered();
-    let mut todo = vec![JobRef::from_header(tree.root())];
+    let mut todo = vec![tree.root_job()];
     while let Some(job) = todo.pop() {
         guard::lapse(&job);
         if job.is_shield() {
@@ -104,7 +103,7 @@ pub(crate) fn lift_all(tree: &Shared) {
 /// whole tree refuses tasks, so that it does not grow faster than the list.
 pub(crate) fn force_all(tree: &Shared) {
     tree.refuse_tasks();
-    let mut all = vec![JobRef::from_header(tree.root())];
+    let mut all = vec![tree.root_job()];
     let mut next = 0;
     while let Some(job) = all.get(next).cloned() {
         job.state.drop_now();

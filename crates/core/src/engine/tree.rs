@@ -31,7 +31,7 @@ use crate::engine::host::Host;
 use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
 use crate::record::cold::Reporter;
-use crate::record::header::{Birth, BirthFacts, Header, MOST_SHARES};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES};
 use crate::record::state;
 
 /// How many roots may live at once in one process.
@@ -317,8 +317,12 @@ impl Shared {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// `more` turns of factory timers and of jobs below them go to their
-    /// queues.
+    /// The root, with a reference of its own.
+    pub(crate) fn root_job(&self) -> JobRef {
+        JobRef::from_header(self.root())
+    }
+
+    /// So many turns of timers and of what is below them go to their queues.
     pub(crate) fn timed_turns(&self, more: usize) {
         self.timed.fetch_add(more, Ordering::SeqCst);
     }
@@ -671,6 +675,7 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::engine::host::{BlockingCall, TimerKey, TimerQueue, Turn, TurnRow};
+    use crate::engine::pin;
     use crate::engine::walk::{self, Why};
     use crate::record::header::JobRef;
     use std::task::{Poll, Waker};
@@ -854,8 +859,8 @@ mod tests {
         const SERIAL: u64 = 0xabcdee;
         inside_a_job(SERIAL, || {
             let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
-            let pinned = walk::pin(&job);
-            assert!(matches!(pinned, Some(walk::PinnedTree::Owned(_))));
+            let pinned = pin::tree_of(&job);
+            assert!(matches!(pinned, Some(pin::PinnedTree::Owned(_))));
             assert!(!pinned.expect("it lives").inside());
             drop((waker, pile));
             walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));

@@ -15,9 +15,8 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::blocking_call::{BlockingCall, RunCall};
 use crate::engine::context;
 use crate::engine::hook::report_panic;
-use crate::engine::interrupts;
 use crate::engine::lease::Share;
-use crate::points::point::{self, Yielded};
+use crate::points::point::{self, InterruptedTask, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
 use crate::surface::scope::Scope;
@@ -398,8 +397,7 @@ where
             }
         } else if point::must_look()
             && (this.abandon || shared.is_queued())
-            && let Some(job) = context::current()
-            && let Some(told) = interrupts::take(&job)
+            && let Some(told) = point::take_interrupt()
         {
             // An interrupt. It is taken first: if it were gone by now, a call
             // that is called off would have no error to return.
@@ -408,9 +406,8 @@ where
                 this.let_go();
                 return Poll::Ready(Err(told.into()));
             }
-            // The call has begun meanwhile: the interrupt is for the next
-            // point.
-            interrupts::put_back(&job, &told);
+            // It has begun meanwhile: for the next point.
+            InterruptedTask::default().tell_again(&told);
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending

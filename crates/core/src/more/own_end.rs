@@ -8,13 +8,10 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::own;
-use crate::base::reason::ReasonKind;
-use crate::engine::deadline;
-use crate::more::combine::taken_in;
-use crate::record::header::Header;
-use crate::record::state;
+use crate::engine::ended_itself::{self, OverJob};
+use crate::engine::owed;
 use crate::surface::inline::{Finish, Inline, Open, Own};
 use crate::surface::scope::Scope;
 
@@ -45,19 +42,8 @@ impl Scope {
     /// # }
     /// ```
     pub fn deadline_passed(&self) -> bool {
-        let h = self.header();
-        let st = h.state.load();
-        if st.has(state::DEADLINE) && !st.has(state::CANCELLED) {
-            deadline::fire_if_due(h);
-        }
-        ended_by_deadline(h)
+        ended_itself::deadline_passed(self.header())
     }
-}
-
-/// True if the cancel of `h` entered there, and was its own deadline's.
-fn ended_by_deadline(h: &Header) -> bool {
-    h.state.load().has(state::ORIGIN)
-        && h.if_cold(|cold, _| cold.entered_by_deadline()) == Some(true)
 }
 
 impl<O: Open> Inline<O> {
@@ -123,23 +109,12 @@ impl<O: Open> Inline<O> {
     }
 }
 
-/// True if `error` says that `node` was ended by its own deadline or its own cancel. An
-/// error that the body returns cannot look like it: the reason is that of `node` itself,
-/// and all jobs below inherit it.
-fn says_own_end(node: &Header, error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped)
-        && error.reason().is_some_and(|reason| {
-            reason.origin() == node.id
-                && matches!(reason.kind(), ReasonKind::Deadline | ReasonKind::Asked)
-        })
-}
-
 /// The failures beside an error that no caller gets go to the failure hook, in one report.
 #[cold]
 fn report_beside(error: &Error) {
     if let Some((first, rest)) = error.suppressed().split_first() {
         let more = error.suppressed_count() - error.suppressed().len();
-        taken_in::report(first.joined_by(rest, more));
+        owed::report(first.joined_by(rest, more));
     }
 }
 
@@ -149,10 +124,10 @@ struct OwnEndIsNone;
 impl<O: Open> Finish<O> for OwnEndIsNone {
     type Out = Result<Option<O::Value>, O::Error>;
 
-    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+    fn over(job: OverJob<'_>, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
         match answer {
             Ok(value) => Ok(Some(value)),
-            Err(error) if says_own_end(node, &error) => {
+            Err(error) if job.is_ended_by_itself(&error) => {
                 report_beside(&error);
                 Ok(None)
             }
@@ -171,9 +146,9 @@ struct BesideTheDeadline;
 impl<O: Open> Finish<O> for BesideTheDeadline {
     type Out = Result<(O::Value, bool), O::Error>;
 
-    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+    fn over(job: OverJob<'_>, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
         match answer {
-            Ok(value) => Ok((value, ended_by_deadline(node))),
+            Ok(value) => Ok((value, job.by_its_deadline())),
             Err(error) => Err(own::give_back(error, own)),
         }
     }

@@ -14,9 +14,9 @@ use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{Contained, discard};
-use crate::engine::context;
-use crate::engine::walk::{self, Why};
+use crate::engine::pin;
 use crate::more::kit::{Completer, Completion, NeverCompleted, Point};
+use crate::surface::handle;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::lane::{LaneFor, Pool};
 use crate::surface::scope::Scope;
@@ -119,11 +119,8 @@ where
 
 /// The failure is that of the start, not of the scope: the job ends cancelled.
 fn stop_itself(site: &'static Location<'static>) -> Option<Cancelled> {
-    let job = context::current()?;
-    let mut why = Why::new(ReasonKind::BodyFailed, site);
-    why.text = Some("the service failed before it was ready".into());
-    walk::cancel(&job, why);
-    job.reason().map(Cancelled::new)
+    let text = "the service failed before it was ready";
+    handle::cancel_here(ReasonKind::BodyFailed, text, site)
 }
 
 impl<B, T> fmt::Debug for Service<B, T>
@@ -371,7 +368,7 @@ where
     let scope = spawner.scope().clone();
     said.give_back_to(move |said: Result<T>| {
         if let Err(error) = said
-            && let Some(tree) = walk::pin(scope.header())
+            && let Some(tree) = pin::tree_of(scope.header())
         {
             tree.report_failure(&error);
         }

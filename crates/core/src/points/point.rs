@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::Cancelled;
 use crate::base::observe::{EventKind, Interests};
-use crate::base::reason::Reason;
+use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::contained;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::brake;
@@ -22,7 +22,7 @@ use crate::engine::tree::PointHeld;
 use crate::engine::waker;
 use crate::points::wait::Wait;
 use crate::record::brake::FREE;
-use crate::record::header::{Header, Site};
+use crate::record::header::{Header, JobRef, Site};
 use crate::record::state::{self, Snapshot};
 
 /// Whether this point has yielded once more before failing. From the second
@@ -354,6 +354,43 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
     let here = context::current()?;
     // SAFETY: being polled, so this code runs inside.
     Some(Cancelled::new(unsafe { reason_inside(&here) }))
+}
+
+/// Takes the interrupt that the task of the current job was asked for; none if there is none.
+pub(crate) fn take_interrupt() -> Option<Cancelled> {
+    let job = context::current()?;
+    interrupts::take(&job)
+}
+
+/// The task whose interrupt a wait was told; none before.
+#[derive(Default)]
+pub(crate) struct InterruptedTask(Option<JobRef>);
+
+impl InterruptedTask {
+    /// A point was told `told` here.
+    pub(crate) fn note(&mut self, told: &Cancelled) {
+        if told.reason().kind() == ReasonKind::Interrupted {
+            self.0 = context::current().and_then(|job| interrupts::task_of(&job));
+        }
+    }
+
+    /// The next point of the task reports it again; without a task, that of the current one. A
+    /// cancel stands as it did.
+    pub(crate) fn tell_again(&self, told: &Cancelled) {
+        if let Some(task) = self.0.clone().or_else(context::current) {
+            interrupts::put_back(&task, told);
+        }
+    }
+}
+
+/// True if what an earlier point of this job told still holds.
+pub(crate) fn still_told(told: &Cancelled) -> bool {
+    match told.reason().kind() {
+        ReasonKind::Interrupted => {
+            context::current().is_some_and(|job| interrupts::still_stands(&job, told))
+        }
+        _ => marked_here().is_some(),
+    }
 }
 
 /// Returns at once, with `Cancelled` if the job was cancelled: a cancellation point for long

@@ -22,6 +22,7 @@ use crate::engine::end;
 use crate::engine::interrupts;
 use crate::engine::look;
 use crate::engine::names;
+use crate::engine::pin;
 use crate::engine::tree::Tree;
 use crate::engine::walk::{self, Why};
 use crate::points::point::{self, Yielded};
@@ -202,7 +203,7 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
     if h.priority() != Priority::Normal {
         out.field("priority", &h.priority());
     }
-    if let Some(tree) = walk::pin(h)
+    if let Some(tree) = pin::tree_of(h)
         && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
     {
         let now = tree.host.now();
@@ -225,6 +226,26 @@ pub(crate) fn cancel_asked(
         why.text = Some(text);
     }
     walk::cancel(h, why)
+}
+
+/// The current job is cancelled by the library: what its points return from then on.
+pub(crate) fn cancel_here(
+    kind: ReasonKind,
+    text: &'static str,
+    site: &'static Location<'static>,
+) -> Option<Cancelled> {
+    let job = context::current()?;
+    let mut why = Why::new(kind, site);
+    why.text = Some(text.into());
+    walk::cancel(&job, why);
+    job.reason().map(Cancelled::new)
+}
+
+/// The owning handle of `job` was dropped: the job is cancelled, if it has not ended.
+pub(crate) fn handle_dropped(job: &Header) {
+    if !job.state.load().ended() {
+        walk::cancel(job, Why::new(ReasonKind::HandleDropped, job.site()));
+    }
 }
 
 /// The outcome of an ended job, without its value.
@@ -274,9 +295,8 @@ impl Join {
         let Some(key) = self.listed.take() else {
             return;
         };
-        // Ended: the entry belongs to the ender, which counts the waker as
-        // woken.
-        let Some(tree) = walk::pin(&self.job) else {
+        // Ended: the entry is the ender's, which counts it as woken.
+        let Some(tree) = pin::tree_of(&self.job) else {
             return;
         };
         let removed = self.job.if_cold(|cold, st| {
@@ -331,7 +351,7 @@ impl Join {
     /// Ready when the job has ended. Not a point.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, kind: WaitKind) -> Poll<()> {
         let this = self;
-        let Some(tree) = walk::pin(&this.job) else {
+        let Some(tree) = pin::tree_of(&this.job) else {
             this.wait.over();
             this.listed = None;
             return Poll::Ready(());

@@ -15,6 +15,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use crate::base::error::{Cancelled, Error, Result};
+use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, Interests};
@@ -27,12 +28,14 @@ use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::end::{self, Reached};
+use crate::engine::ended_itself::OverJob;
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::interrupts;
 use crate::engine::left_open;
 use crate::engine::on_its_way::OnItsWay;
 use crate::engine::patience;
+use crate::engine::pin;
 use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::turn;
 use crate::engine::waker;
@@ -186,8 +189,8 @@ pub(crate) type Own<O> = Option<Kept<<O as Open>::Error>>;
 pub(crate) trait Finish<O: Open> {
     type Out;
 
-    /// Body and children are over, and the scope's job has ended.
-    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out;
+    /// Body and children are over, and the node has ended.
+    fn over(job: OverJob<'_>, answer: Result<O::Value>, own: Own<O>) -> Self::Out;
 
     /// The scope had no job, or was left behind.
     fn never(error: O::Error) -> Self::Out;
@@ -200,7 +203,7 @@ impl<O: Open> Finish<O> for AsItIs {
     type Out = Result<O::Value, O::Error>;
 
     #[inline(always)]
-    fn over(_: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+    fn over(_: OverJob<'_>, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
         answer.map_err(|error| own::give_back(error, own))
     }
 
@@ -280,8 +283,8 @@ impl<O: Open> Inline<O> {
         setup: Setup,
         parent: &Header,
     ) -> Result<Inline<O>, (O, Refusal)> {
-        let Some(tree) = walk::pin(parent) else {
-            walk::count_refused(parent);
+        let Some(tree) = pin::tree_of(parent) else {
+            pin::count_refused(parent);
             return Err((open, Refusal::Ended));
         };
         let most = tree.most_children;
@@ -363,7 +366,7 @@ impl<O: Open> Inline<O> {
             // job.
             let node = this.node.take();
             let node = node.unwrap_or_else(|| unreachable!("looked at above"));
-            return Poll::Ready(R::over(&node, answer, own));
+            return Poll::Ready(R::over(OverJob(&node), answer, own));
         }
         if h.state.peek().has(state::DEADLINE) {
             deadline::arm(tree, h);
@@ -385,9 +388,32 @@ impl<O: Open> Inline<O> {
         Poll::Pending
     }
 
-    /// The branch has lost before it was opened: the next poll opens it
-    /// nevertheless, and tells it. False if it is over.
-    pub(crate) fn open_lost(self: Pin<&mut Self>, why: Why) -> bool {
+    /// Tells a branch that another has decided; `culprit` failed, if a failure decided. False if
+    /// it has not begun: then nothing is there to be told, and it is dropped. But one that
+    /// `waits` is the handle of a task, which runs by itself: it is opened by the next poll, to
+    /// be told and waited for.
+    pub(crate) fn lose(
+        self: Pin<&mut Self>,
+        culprit: Option<&(JobId, String)>,
+        waits: bool,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let why = || {
+            let mut why = Why::new(ReasonKind::RaceLost, site);
+            why.culprit = culprit.cloned();
+            why
+        };
+        let Some(job) = self.job() else {
+            return waits && self.open_lost(why());
+        };
+        if walk::cancel(job, why()) && waits {
+            job.with_cold(|cold, _| cold.waits_for_task = true);
+        }
+        true
+    }
+
+    /// It is opened by the next poll and told. False if it is over.
+    fn open_lost(self: Pin<&mut Self>, why: Why) -> bool {
         let StageProj::Start { setup, .. } = self.project().stage.project() else {
             return false;
         };
@@ -523,9 +549,9 @@ fn open_node(mut setup: Setup) -> Result<JobRef> {
 #[cold]
 fn open_hosted(setup: Setup, parent: &Header) -> Result<JobRef> {
     let site = setup.site;
-    let opened = match walk::pin(parent) {
+    let opened = match pin::tree_of(parent) {
         None => {
-            walk::count_refused(parent);
+            pin::count_refused(parent);
             Err(Refusal::Ended)
         }
         Some(tree) => {

@@ -19,6 +19,7 @@ use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::hook::{self, HookGuard};
 use crate::engine::tree::Tree;
+use crate::engine::walk;
 use crate::points::sleep::Moment;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
@@ -410,6 +411,11 @@ impl Scope {
 
     pub(crate) fn header(&self) -> &Header {
         &self.0
+    }
+
+    /// Wakes what polls the scope.
+    pub(crate) fn wake_poller(&self) {
+        walk::wake_poller(&self.0);
     }
 
     /// Begins a scope with options.

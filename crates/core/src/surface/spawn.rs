@@ -18,10 +18,10 @@ use crate::base::unwind::discard;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::names;
+use crate::engine::pin;
 use crate::engine::rows::Turn;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
-use crate::engine::walk;
 use crate::record::cell;
 use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, NO_SHARES};
 use crate::record::state;
@@ -612,7 +612,7 @@ impl<'a> SpawnPlace<'a> {
                 let refusal = refused.refusal;
                 let job = self.refuse(refused, plan.site);
                 if is_failure(refusal)
-                    && let Some(tree) = walk::pin(self.parent)
+                    && let Some(tree) = pin::tree_of(self.parent)
                 {
                     tree.report_failure(&Error::msg(words(refusal)));
                 }
@@ -658,8 +658,8 @@ impl<'a> SpawnPlace<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let parent = self.parent;
-        let Some(pinned) = walk::pin(parent) else {
-            walk::count_refused(parent);
+        let Some(pinned) = pin::tree_of(parent) else {
+            pin::count_refused(parent);
             let refusal = Refusal::Ended;
             return Err(SpawnError { future, refusal });
         };
@@ -834,7 +834,7 @@ pub(crate) fn refused_job(
     let kind = match refusal {
         // The job is not cancelled itself: it refuses because of a forced drop.
         Refusal::Cancelled => {
-            walk::pin(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
+            pin::tree_of(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
         }
         _ => ReasonKind::ScopeEnded,
     };

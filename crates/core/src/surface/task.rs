@@ -22,6 +22,7 @@ use crate::engine::end;
 use crate::engine::forward::{self, Forwarded};
 use crate::engine::interrupts;
 use crate::engine::names;
+use crate::engine::pin;
 use crate::engine::untaken;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
@@ -380,9 +381,9 @@ impl TaskWait {
     fn register(&self, waiter: Option<&Header>, cx: &mut Context<'_>, registered: bool) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
-        // Held during the step, so that the registered waker is counted even if the
-        // task ends right after it.
-        let Some(tree) = walk::pin_from(waiter, h) else {
+        // Held over the step, so that the waker that is registered is counted even if
+        // the task ends right after it.
+        let Some(tree) = pin::tree_from(waiter, h) else {
             return false;
         };
         let bare = waiter
@@ -486,7 +487,7 @@ impl TaskWait {
     fn let_go(self) {
         let h: &Header = &self.job;
         if h.state.load().has(state::WAITER)
-            && let Some(tree) = walk::pin(h)
+            && let Some(tree) = pin::tree_of(h)
             && !h.state.take_waiter().ended()
         {
             // SAFETY: WAITER is clear: the slot is the handle's. Noticed by
@@ -658,10 +659,7 @@ impl<T> Drop for Task<T> {
 fn abandon(waiting: &mut Option<TaskWait>) {
     if let Some(mut waiting) = waiting.take() {
         waiting.give_up();
-        if !waiting.job.state.load().ended() {
-            let site = waiting.job.site();
-            walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
-        }
+        handle::handle_dropped(&waiting.job);
         waiting.let_go();
     }
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::base::reason::ReasonKind;
 use crate::engine::alarm;
 use crate::engine::children::children;
+use crate::engine::pin;
 use crate::engine::tree::Shared;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
@@ -148,7 +149,7 @@ unsafe fn look_at(tree: &Shared, h: &Header, now: &mut Option<Instant>) -> Seen 
 /// The timer of `h` has fired, on any thread. It may be late: then its deadline
 /// was moved, or has fired already, or the scope has ended.
 pub(crate) fn timer_rang(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         fire_own(&tree, h, tree.host.now());
         arm(&tree, h);
     }
@@ -156,7 +157,7 @@ pub(crate) fn timer_rang(h: &Header) {
 
 /// The deadline of scope `h` is read, on any thread: fires it if it is due.
 pub(crate) fn fire_if_due(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         fire_own(&tree, h, tree.host.now());
     }
 }
@@ -289,7 +290,7 @@ pub(crate) fn is_unarmed(h: &mut LockedJob<'_>, st: Snapshot) -> bool {
 /// `h` itself were enough.
 #[cold]
 pub(crate) fn first_child(h: &Header) {
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         arm(&tree, h);
     }
 }
@@ -299,7 +300,7 @@ pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
     if at.is_some() {
         spread(h);
     }
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         arm(&tree, h);
         if has_passed(at, tree.host.now()) {
             // The poll of the scope fires the deadline, if the host keeps no

@@ -19,7 +19,6 @@ use crate::engine::deadline;
 use crate::engine::interrupts;
 use crate::engine::left_open;
 use crate::engine::names;
-use crate::engine::on_its_way::OnItsWay;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
 use crate::engine::waker::{self, TakenWaker};
@@ -240,14 +239,7 @@ fn is_cancelled_by(h: &Header, error: &Error) -> bool {
     match unsafe { reached(h, error) } {
         Reached::No => return false,
         Reached::Mark => {}
-        Reached::Interrupt(told) => {
-            let on_its_way = OnItsWay::new(h, &told);
-            if interrupts::cancel_itself(h, told.reason()) {
-                on_its_way.arrive();
-            }
-            // Else another cancel has come first. Unless that one is explicit, the
-            // task that passed the interrupt on has it again.
-        }
+        Reached::Interrupt(told) => interrupts::leaves_body(h, &told),
     }
     true
 }

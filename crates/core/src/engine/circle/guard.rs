@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use crate::base::observe::{EventKind, Interests};
 use crate::engine::interrupts;
+use crate::engine::pin;
 use crate::engine::walk;
 use crate::record::header::Header;
 use crate::record::state::{self, Marked};
@@ -32,8 +33,8 @@ pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
 /// The guard that was made at `site` is dropped; all guards, if no site is
 /// given.
 pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
-    // None: the job has ended, and its guards lapsed before that.
-    let Some(tree) = walk::pin(h) else { return };
+    // None: it has ended, and its guards lapsed before that.
+    let Some(tree) = pin::tree_of(h) else { return };
     let mut left = false;
     // Before the mark, as for a request.
     let before = match tree.wants(Interests::CAUSES) {

@@ -14,6 +14,7 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::unwind::{self, Nested, Payload, caught};
 use crate::engine::context;
 use crate::engine::names;
+use crate::engine::pin;
 use crate::engine::tree::Tree;
 use crate::engine::walk;
 use crate::record::cold::Cold;
@@ -57,7 +58,7 @@ impl HookCell {
 #[cold]
 pub(crate) fn report_panic(h: &Header, place: &str, payload: Payload) {
     let error = Error::panicked_in(place, payload).at(names::victim_alone(h), h.reason());
-    if let Some(tree) = walk::pin(h) {
+    if let Some(tree) = pin::tree_of(h) {
         tree.report_failure(&error);
     } else if let Some(tree) = Tree::with_number(h.id.tree()) {
         tree.shared().report_failure(&error);

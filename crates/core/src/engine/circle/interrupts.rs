@@ -19,6 +19,7 @@ use crate::base::numbers::Numbers;
 use crate::base::reason::{Delivery, Reason, ReasonData, ReasonKind};
 use crate::engine::hook;
 use crate::engine::names;
+use crate::engine::pin;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::record::cold::Cold;
@@ -91,7 +92,7 @@ pub(crate) fn ask(
     site: &'static Location<'static>,
     hops: u32,
 ) -> Option<u64> {
-    let tree = walk::pin(task)?;
+    let tree = pin::tree_of(task)?;
     let new = Arc::new(ReasonData {
         kind: ReasonKind::Interrupted,
         text,
@@ -324,6 +325,54 @@ pub(crate) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
 pub(crate) fn arrived(task: &Header, told: &Cancelled) {
     if let Some((task, delivery)) = delivered(task, told) {
         task.if_cold(|cold, _| cold.requests.on_their_way.remove(&delivery.numbers));
+    }
+}
+
+/// The call inside `around` has returned something else, or was dropped: the request is put
+/// back, unless an explicit cancel has taken its place.
+pub(crate) fn not_returned(task: &Header, around: &Header, told: &Cancelled) {
+    if is_replaced(around) {
+        arrived(task, told);
+    } else {
+        put_back(task, told);
+    }
+}
+
+/// True if the nearest job that is cancelled, from `around` up to its task, was
+/// cancelled explicitly: that takes the place of an interrupt. A deadline, a race
+/// that was lost, a failure and a handle or a scope that was dropped do not: the
+/// code around them may go on.
+fn is_replaced(around: &Header) -> bool {
+    let mut at = JobRef::from_header(around);
+    loop {
+        if at.state.load().has(state::CANCELLED) {
+            let kind = at.reason().map(|reason| reason.data().kind);
+            return matches!(
+                kind,
+                Some(ReasonKind::Asked | ReasonKind::Shutdown | ReasonKind::HostGone)
+            );
+        }
+        if at.is_task() {
+            return false;
+        }
+        match at.parent_from_outside() {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+}
+
+/// The body of the task `h` has returned the request that a point told: the task is cancelled
+/// by it, unless another cancel has come first. That one may not have been explicit: then the
+/// request is put back.
+pub(crate) fn leaves_body(h: &Header, told: &Cancelled) {
+    let task = set_out(h, told);
+    let is_cancelled = cancel_itself(h, told.reason());
+    let Some(task) = task else { return };
+    if is_cancelled {
+        arrived(&task, told);
+    } else {
+        not_returned(&task, h, told);
     }
 }
 

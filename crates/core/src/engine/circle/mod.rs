@@ -10,7 +10,6 @@ pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod lease;
 pub(crate) mod left_open;
-pub(crate) mod on_its_way;
 pub(crate) mod patience;
 pub(crate) mod turn;
 pub(crate) mod untaken;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::patience::Patience;
 use crate::engine::children::older_children;
+use crate::engine::pin;
 use crate::engine::sweeper::Sweeper;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
@@ -166,7 +167,7 @@ impl Sweeper {
             drop(tree.host.clear_timer(armed));
         }
         while let Some(job) = self.take_due(now) {
-            if let Some(tree) = walk::pin(&job)
+            if let Some(tree) = pin::tree_of(&job)
                 && let Some(next) = sweep(&tree, &job, now)
             {
                 self.watch(&tree, &job, next);

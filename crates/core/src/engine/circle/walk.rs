@@ -22,8 +22,9 @@ use crate::base::reason::{AskedBy, ReasonData, ReasonKind};
 use crate::base::sync::local;
 use crate::engine::deadline;
 use crate::engine::hook;
+use crate::engine::pin;
 use crate::engine::rows::MarkedRows;
-use crate::engine::tree::{Shared, Tree};
+use crate::engine::tree::Shared;
 use crate::engine::turn;
 use crate::engine::waker::{self, TakenWaker};
 use crate::engine::waymark;
@@ -58,67 +59,11 @@ impl Why {
     }
 }
 
-/// The tree of a job, kept alive while it is used.
-pub(crate) enum PinnedTree<'a> {
-    /// The caller runs inside a job of the same tree.
-    Inside(&'a Shared),
-    Owned(Tree),
-}
-
-impl std::ops::Deref for PinnedTree<'_> {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        match self {
-            PinnedTree::Inside(tree) => tree,
-            PinnedTree::Owned(tree) => tree.shared(),
-        }
-    }
-}
-
-/// The tree of `h`, from anywhere; none if the job has ended.
-#[inline]
-pub(crate) fn pin(h: &Header) -> Option<PinnedTree<'_>> {
-    crate::engine::context::with(|cx| pin_from(cx.current(), h))
-}
-
-/// The same for a caller that has already read the current job.
-#[inline]
-pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<PinnedTree<'a>> {
-    if h.state.load().ended() {
-        return None;
-    }
-    // `h` had not ended just now, and the current job has not: two living trees
-    // have different places.
-    if current.is_some_and(|current| current.has_place_of(h)) {
-        // SAFETY: the current job of the same tree has not ended. Noticed by
-        // `a_job_of_another_tree_is_pinned_when_serials_come_round`.
-        return Some(PinnedTree::Inside(unsafe { h.tree() }));
-    }
-    pin_from_outside(h)
-}
-
-#[cold]
-fn pin_from_outside(h: &Header) -> Option<PinnedTree<'_>> {
-    let locked = h.lock();
-    let read = locked.read_parent();
-    // SAFETY: if the job has not ended, its ender cannot pass the job's lock while
-    // the read goes on. Noticed by `parent_lookup_vs_end`, which holds in the same
-    // way.
-    (!read.seen.ended()).then(|| PinnedTree::Owned(unsafe { h.tree() }.handle()))
-}
-
-/// Counts a spawn that an ended job refused. The job's tree may be gone: it is
-/// looked up by its number.
-#[cold]
-pub(crate) fn count_refused(h: &Header) {
-    if let Some(tree) = Tree::with_number(h.id.tree()) {
-        tree.shared().counters.add(Count::Refused);
-    }
-}
-
-/// Cancels `h` and everything below it. True if this call marked `h`.
+/// Cancels `h` and everything below it. True exactly if this call moved it.
 pub(crate) fn cancel(h: &Header, why: Why) -> bool {
-    let Some(tree) = pin(h) else { return false };
+    let Some(tree) = pin::tree_of(h) else {
+        return false;
+    };
     let kind = why.kind;
     let culprit = why.culprit.as_ref().map(|(id, _)| *id);
     let request = EventKind::CancelRequest {
@@ -464,7 +409,7 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
             continue;
         }
         if tag == DEFERRED
-            && let Some(tree) = pin(h)
+            && let Some(tree) = pin::tree_of(h)
         {
             deadline::begin_hold(&tree, h);
         }

@@ -8,9 +8,9 @@ use crate::base::error::Result;
 use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
+use crate::engine::owed;
 use crate::more::again::backoff::Backoff;
 use crate::more::combine::branch::ValueOf;
-use crate::more::combine::taken_in;
 use crate::points::point;
 use crate::points::sleep::{Moment, Sleep, now};
 use crate::record::header::Site;
@@ -93,7 +93,7 @@ where
         let Some(pause) = policy.pause_after(failures) else {
             return Err(error);
         };
-        taken_in::report(error);
+        owed::report(error);
         Sleep::new(Moment::After(pause), site.location()).await?;
     }
 }

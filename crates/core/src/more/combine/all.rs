@@ -4,13 +4,16 @@ use std::panic::Location;
 
 use crate::base::error::{Error, Result};
 use crate::engine::on_its_way::OnItsWay;
+use crate::engine::owed::Owed;
 use crate::more::combine::branch::{Lost, has_lost, was_interrupted};
 use crate::more::combine::branches::{Branches, Places};
-use crate::more::combine::taken_in::{Cut, Owed, give_up, on_its_way};
-use crate::more::combine::together::{Policy, Together};
+use crate::more::combine::taken_in::{Cut, give_up, on_its_way};
+use crate::more::combine::together::Policy;
 
 /// Runs all branches concurrently inside the calling task and returns their values, in the
-/// order of the branches: a `Vec` for an iterator or an array, a tuple for a tuple.
+/// order of the branches: `Result<(A, B)>` for a tuple of futures with the values `A` and `B`,
+/// `Result<Vec<T>>` for an array, a `Vec` or an iterator of futures with the value `T`. The page
+/// of [`Branches`] has a table.
 ///
 /// The first branch that fails decides: the others are cancelled with `RaceLost` and
 /// awaited. The call returns the error of that branch; further failures are
@@ -42,18 +45,16 @@ use crate::more::combine::together::{Policy, Together};
 /// short, else the values. A branch that returns an interrupt stops the others too. If the
 /// call is dropped before it is over, failures of its branches go to the failure hook.
 #[track_caller]
-pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::BranchGroup, Whole<B::Places>> {
-    let site = Location::caller();
-    let (group, places) = branches.open(site);
-    let whole = Whole {
-        places,
-        verdict: Verdict::default(),
-    };
-    Together::new(group, whole, site)
+pub fn all<B, Shape>(branches: B) -> B::All
+where
+    B: Branches<Shape>,
+{
+    branches.into_all(Location::caller())
 }
 
 /// Runs all branches side by side like [`all`], but a branch that fails does not cancel the
-/// others: returns how each branch ended, in the order of the branches. A panic is an error of
+/// others: returns how each branch ended, in the order of the branches: `(Result<A>, Result<B>)`
+/// for a tuple, `Vec<Result<T>>` for an array, a `Vec` or an iterator. A panic is an error of
 /// kind `Panicked`.
 ///
 /// ```
@@ -69,17 +70,11 @@ pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::BranchGroup, W
 /// *Not a point.* If the enclosing job is cancelled, so is every branch; values that
 /// branches still return are in the result, the other branches are `Cancelled`.
 #[track_caller]
-pub fn all_settled<Shape, B: Branches<Shape>>(
-    branches: B,
-) -> Together<B::BranchGroup, Settled<B::Places>> {
-    let site = Location::caller();
-    let (group, places) = branches.open(site);
-    let settled = Settled {
-        places,
-        failures: Owed::default(),
-        on_their_way: Vec::new(),
-    };
-    Together::new(group, settled, site)
+pub fn all_settled<B, Shape>(branches: B) -> B::AllSettled
+where
+    B: Branches<Shape>,
+{
+    branches.into_all_settled(Location::caller())
 }
 
 /// What has gone wrong so far where the first failure decides.
@@ -124,6 +119,15 @@ pub struct Whole<S> {
     verdict: Verdict,
 }
 
+impl<S> Whole<S> {
+    pub(crate) fn new(places: S) -> Whole<S> {
+        Whole {
+            places,
+            verdict: Verdict::default(),
+        }
+    }
+}
+
 impl<S: Places> Policy<S::Item> for Whole<S> {
     type Output = Result<S::Values>;
 
@@ -152,6 +156,16 @@ pub struct Settled<S> {
     /// and the interrupts that have left branches.
     failures: Owed,
     on_their_way: Vec<OnItsWay>,
+}
+
+impl<S> Settled<S> {
+    pub(crate) fn new(places: S) -> Settled<S> {
+        Settled {
+            places,
+            failures: Owed::default(),
+            on_their_way: Vec::new(),
+        }
+    }
 }
 
 impl<S: Places> Policy<S::Item> for Settled<S> {

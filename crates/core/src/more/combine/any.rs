@@ -5,14 +5,15 @@ use std::panic::Location;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::unwind::{Contained, contained};
 use crate::engine::names;
+use crate::engine::owed::{PassedOver, report};
 use crate::more::combine::branch::{Lost, was_interrupted};
 use crate::more::combine::branches::Alike;
-use crate::more::combine::taken_in::{Cut, give_up, report};
+use crate::more::combine::taken_in::{Cut, give_up};
 use crate::more::combine::together::{Policy, Together};
-use crate::record::failures::{Failure, Failures};
 
-/// Runs all branches concurrently inside the calling task and returns the first value. The
-/// other branches are cancelled with `RaceLost` and awaited.
+/// Runs all branches concurrently inside the calling task and returns the first value, a
+/// `Result<T>` where `T` is the type of each branch's value. The other branches are cancelled
+/// with `RaceLost` and awaited.
 ///
 /// A branch that fails is ignored unless all fail: then the error is the first in time, and
 /// the others are [suppressed](Error::suppressed). A call without branches is an error.
@@ -38,28 +39,32 @@ use crate::record::failures::{Failure, Failures};
 /// when all branches have ended: a value if there is one, else `Cancelled`. A branch that
 /// returns an interrupt stops the others too.
 #[track_caller]
-pub fn any<Shape, B: Alike<Shape>>(
-    branches: B,
-) -> Together<B::BranchGroup, Any<B::Item, B::Value>> {
-    let site = Location::caller();
-    let (group, _) = branches.open(site);
-    let any: Any<B::Item, B::Value> = Any {
-        value: B::value,
-        won: None,
-        failures: Failures::default(),
-        cut: Cut::default(),
-        late: Contained::new(drop),
-    };
-    Together::new(group, any, site)
+pub fn any<B, Shape>(branches: B) -> B::Any
+where
+    B: Alike<Shape>,
+{
+    branches.into_any(Location::caller())
 }
 
 /// The policy of [`any`].
 pub struct Any<I, V, L = fn(V)> {
     value: fn(I) -> V,
     won: Option<Contained<V>>,
-    failures: Failures,
+    failures: PassedOver,
     cut: Cut,
     late: Contained<L>,
+}
+
+impl<I, V> Any<I, V> {
+    pub(crate) fn new(value: fn(I) -> V) -> Any<I, V> {
+        Any {
+            value,
+            won: None,
+            failures: PassedOver::default(),
+            cut: Cut::default(),
+            late: Contained::new(drop),
+        }
+    }
 }
 
 impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
@@ -84,7 +89,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
                 self.cut.take_in(error);
                 return decided.then(Lost::to_interrupt);
             }
-            Err(error) => drop(self.failures.record(Failure::new(error), false)),
+            Err(error) => self.failures.take_in(error),
         }
         None
     }

@@ -12,7 +12,6 @@ use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::contained;
-use crate::engine::walk::{self, Why};
 use crate::more::combine::local_scope::LocalTask;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::task::{OutcomeOf, Task};
@@ -59,12 +58,6 @@ impl Lost {
             at_once: false,
         }
     }
-
-    fn why(&self, site: &'static Location<'static>) -> Why {
-        let mut why = Why::new(ReasonKind::RaceLost, site);
-        why.culprit = self.culprit.clone();
-        why
-    }
 }
 
 /// Tells a branch that it has lost. False if it has not begun: then no body exists
@@ -79,13 +72,7 @@ where
     F: Future<Output: IntoOutcome>,
 {
     let waits = !lost.at_once && is_task::<F>();
-    let Some(job) = branch.job() else {
-        return waits && branch.open_lost(lost.why(site));
-    };
-    if walk::cancel(job, lost.why(site)) && waits {
-        job.with_cold(|cold, _| cold.waits_for_task = true);
-    }
-    true
+    branch.lose(lost.culprit.as_ref(), waits, site)
 }
 
 /// True if the future of a branch is the handle of a task, which loses with the

@@ -23,15 +23,12 @@ use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::outcome::{IntoOutcome, Outcome};
 use crate::base::patience::Patience;
-use crate::base::reason::ReasonKind;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::unwind::{Contained, discard};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::end;
-use crate::engine::interrupts;
 use crate::engine::names;
-use crate::engine::walk::{self, Why};
 use crate::more::combine::branch::ValueOf;
 use crate::more::combine::wake_list::WakeList;
 use crate::points::point;
@@ -238,7 +235,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
                     .unwrap_or_else(|| unreachable!("it was just opened"));
                 let owes = attempt.then(|| (job.clone(), slot.clone()));
                 let child = LocalChild { inline, owes };
-                self.shared.arrive(C::boxed(child), parent);
+                self.shared.arrive(C::boxed(child), &self.scope);
                 job
             }
             Err((refused, refusal)) => {
@@ -468,7 +465,7 @@ impl<C: ?Sized> Shared<C> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrive(&self, child: Pin<Box<C>>, scope: &Header) {
+    fn arrive(&self, child: Pin<Box<C>>, scope: &Scope) {
         let mut late = None;
         let sleeps = {
             let mut arrived = self.lock();
@@ -481,7 +478,7 @@ impl<C: ?Sized> Shared<C> {
         };
         discard(late);
         if sleeps {
-            walk::wake_poller(scope);
+            scope.wake_poller();
         }
     }
 }
@@ -791,7 +788,7 @@ fn heed<T>(held: &mut LocalTaskInner<T>, cx: &Context<'_>) -> Option<Cancelled> 
         }
         cancel_with(child, Site::of(child.site()), &waiter)
     } else if st.has(state::INTERRUPTED) {
-        interrupts::take(&waiter)
+        point::take_interrupt()
     } else {
         None
     }
@@ -801,9 +798,7 @@ impl<T> Drop for LocalTask<T> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let job = held.join.job();
-            if !job.state.load().ended() {
-                walk::cancel(job, Why::new(ReasonKind::HandleDropped, job.site()));
-            }
+            handle::handle_dropped(job);
             held.slot.handle_goes(job);
         }
     }

@@ -8,10 +8,9 @@ use std::task::{Context, Poll};
 
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::discard;
-use crate::engine::context;
+use crate::engine::context::{self, PolledHere};
 use crate::more::combine::branch::{self, BranchGroup, Lost, Pass, ValueOf};
 use crate::more::combine::wake_list::WakeList;
-use crate::record::header::Header;
 use crate::surface::inline::{Inline, Just};
 
 type BoxedBranch<F> = Pin<Box<Inline<Just<F>>>>;
@@ -64,16 +63,16 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
         self.running -= 1;
     }
 
-    fn poll_one(&mut self, index: usize, here: Option<&Header>, pass: &mut Pass<'_, ValueOf<F>>) {
+    fn poll_one(&mut self, index: usize, here: &PolledHere, pass: &mut Pass<'_, ValueOf<F>>) {
         let Some(branch) = &mut self.branches[index] else {
             return;
         };
         let waker = self.ready.waker(index);
         let polled = {
             // To the job around it the branch's waker is not foreign: a cancel
-            // reaches the branch through its own job, and the poller of this
-            // group counts the wait of the job around.
-            let _entered = here.map(|here| context::enter(here, waker));
+            // goes through the branch's own node, and the wait of the job is
+            // counted by whoever polls us.
+            let _entered = here.enter(waker);
             branch.as_mut().poll(&mut Context::from_waker(waker))
         };
         if let Poll::Ready(how) = polled {
@@ -89,7 +88,7 @@ impl<F: Future<Output: IntoOutcome>> BranchGroup for Many<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, pass: &mut Pass<'_, ValueOf<F>>) {
         let this = self.get_mut();
-        let here = context::current();
+        let here = PolledHere::now();
         for polled in 0..this.ready.begin() {
             if pass.is_decided() || (polled > 0 && context::turn_is_spent()) {
                 break;
@@ -97,7 +96,7 @@ impl<F: Future<Output: IntoOutcome>> BranchGroup for Many<F> {
             let Some(index) = this.ready.next() else {
                 break;
             };
-            this.poll_one(index, here.as_deref(), pass);
+            this.poll_one(index, &here, pass);
         }
         if this.running > 0 {
             pass.one_runs();

@@ -4,15 +4,17 @@ use std::panic::Location;
 
 use crate::base::error::Result;
 use crate::base::unwind::{Contained, contained};
+use crate::engine::owed::{Owed, report};
 use crate::more::combine::any::no_branches;
 use crate::more::combine::branch::{Lost, has_lost, was_interrupted};
 use crate::more::combine::branches::Alike;
-use crate::more::combine::taken_in::{Cut, Owed, give_up, report};
+use crate::more::combine::taken_in::{Cut, give_up};
 use crate::more::combine::together::{Policy, Together};
 
 /// Runs all branches concurrently inside the calling task and returns the result of the
-/// first that ends, a value or a failure. The other branches are cancelled with `RaceLost`
-/// and awaited. A call without branches is an error.
+/// first that ends, a value or a failure: a `Result<T>` where `T` is the type of each branch's
+/// value. The other branches are cancelled with `RaceLost` and awaited. A call without branches
+/// is an error.
 ///
 /// Branches begin in the order given; a branch that has not begun when another has won is
 /// dropped without having been polled. A losing branch that awaits no cancellation point is
@@ -49,12 +51,11 @@ use crate::more::combine::together::{Policy, Together};
 /// point. If the call is dropped before it is over, failures of its branches go to the
 /// failure hook.
 #[track_caller]
-pub fn race<Shape, B: Alike<Shape>>(
-    branches: B,
-) -> Together<B::BranchGroup, Race<B::Item, B::Value>> {
-    let site = Location::caller();
-    let (group, _) = branches.open(site);
-    Together::new(group, Race::new(B::value), site)
+pub fn race<B, Shape>(branches: B) -> B::Race
+where
+    B: Alike<Shape>,
+{
+    branches.into_race(Location::caller())
 }
 
 /// The policy of [`race`].

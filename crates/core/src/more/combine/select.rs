@@ -232,6 +232,6 @@ macro_rules! __select_match {
 #[track_caller]
 pub fn __select<B: Branches<Tuples>>(arms: B) -> Together<B::BranchGroup, Race<B::Item, B::Item>> {
     let site = Location::caller();
-    let (group, _) = arms.open(site);
+    let group = arms.open(site);
     Together::new(group, Race::new(std::convert::identity), site)
 }

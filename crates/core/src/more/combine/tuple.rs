@@ -14,10 +14,14 @@ use pin_project_lite::pin_project;
 use crate::base::error::Result;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
+use crate::more::combine::all::{Settled, Whole};
+use crate::more::combine::any::Any;
 use crate::more::combine::branch::{
     self, BranchGroup, InPlace, Lost, Pass, ValueOf, lose_in_place, poll_in_place,
 };
 use crate::more::combine::branches::{Alike, BranchPlace, Branches, Places, end_of, value_of};
+use crate::more::combine::race::Race;
+use crate::more::combine::together::Together;
 
 /// Which arm of a [`select!`](crate::select) was first, and its value: `A` is the
 /// first arm written. A `match` names as many as there are arms.
@@ -97,15 +101,27 @@ macro_rules! tuple {
         }
 
         impl<$($t: Future<Output: IntoOutcome>),+> Branches<Tuples> for ($($t,)+) {
+            type Values = ($(ValueOf<$t>,)+);
+            type Ends = ($(Result<ValueOf<$t>>,)+);
             type Item = Arm<$(ValueOf<$t>),+>;
             type BranchGroup = $group<$($t),+>;
-            type Places = $places<$(ValueOf<$t>),+>;
+            type All = Together<$group<$($t),+>, Whole<$places<$(ValueOf<$t>),+>>>;
+            type AllSettled = Together<$group<$($t),+>, Settled<$places<$(ValueOf<$t>),+>>>;
 
-            fn open(self, site: &'static Location<'static>) -> (Self::BranchGroup, Self::Places) {
-                let group = $group {
+            fn open(self, site: &'static Location<'static>) -> Self::BranchGroup {
+                $group {
                     $($field: Some(branch::branch(self.$index, site)),)+
-                };
-                (group, $places { $($field: None,)+ })
+                }
+            }
+
+            fn into_all(self, site: &'static Location<'static>) -> Self::All {
+                let places = $places { $($field: None,)+ };
+                Together::new(self.open(site), Whole::new(places), site)
+            }
+
+            fn into_all_settled(self, site: &'static Location<'static>) -> Self::AllSettled {
+                let places = $places { $($field: None,)+ };
+                Together::new(self.open(site), Settled::new(places), site)
             }
         }
 
@@ -122,11 +138,21 @@ macro_rules! tuple {
 
         impl<T, $($t: Future<Output: IntoOutcome<Value = T>>),+> Alike<Tuples> for ($($t,)+) {
             type Value = T;
+            type Any = Together<$group<$($t),+>, Any<Arm<$(ValueOf<$t>),+>, T>>;
+            type Race = Together<$group<$($t),+>, Race<Arm<$(ValueOf<$t>),+>, T>>;
 
-            fn value(item: Self::Item) -> T {
-                match item {
+            fn into_any(self, site: &'static Location<'static>) -> Self::Any {
+                let value = |arm: Self::Item| match arm {
                     $(Arm::$t(value) => value,)+
-                }
+                };
+                Together::new(self.open(site), Any::new(value), site)
+            }
+
+            fn into_race(self, site: &'static Location<'static>) -> Self::Race {
+                let value = |arm: Self::Item| match arm {
+                    $(Arm::$t(value) => value,)+
+                };
+                Together::new(self.open(site), Race::new(value), site)
             }
         }
 

@@ -5,15 +5,12 @@ use std::panic::Location;
 use std::task::{Context, Poll};
 
 use crate::base::error::Cancelled;
-use crate::base::reason::ReasonKind;
 use crate::base::wait_kind::WaitKind;
-use crate::engine::context;
-use crate::engine::interrupts;
 use crate::engine::outlet;
 use crate::more::kit::resource::ResourceLook;
-use crate::points::point::{self, Yielded};
+use crate::points::point::{self, InterruptedTask, Yielded};
 use crate::points::wait::Wait;
-use crate::record::header::{JobRef, Site};
+use crate::record::header::Site;
 
 /// Turns a future that is written by hand into a cancellation point; a field of that future.
 ///
@@ -67,8 +64,8 @@ pub struct Point {
     yielded: Yielded,
     wait: Wait,
     site: Site,
-    /// The task whose interrupt this point has taken and returned.
-    asked: Option<JobRef>,
+    /// The task that an interrupt was taken from, which this has told.
+    asked: InterruptedTask,
 }
 
 impl Point {
@@ -80,7 +77,7 @@ impl Point {
             yielded: Yielded::here(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
-            asked: None,
+            asked: InterruptedTask::default(),
         }
     }
 
@@ -111,7 +108,7 @@ impl Point {
             yielded: Yielded::at(Site::of(site)),
             wait: Wait::new(),
             site: Site::of(site),
-            asked: None,
+            asked: InterruptedTask::default(),
         }
     }
 
@@ -121,9 +118,7 @@ impl Point {
         let asked = point::poll_point_at(cx, &mut self.yielded, self.site);
         if let Poll::Ready(Err(told)) = &asked {
             self.done();
-            if told.reason().kind() == ReasonKind::Interrupted {
-                self.asked = context::current().and_then(|job| interrupts::task_of(&job));
-            }
+            self.asked.note(told);
         }
         asked
     }
@@ -159,22 +154,15 @@ impl Point {
     /// its result instead. The next point of the task reports it again, wherever this is
     /// called.
     pub fn tell_again(&self, told: &Cancelled) {
-        // A mark is never taken back; an interrupt was taken by this point.
-        if let Some(task) = self.asked.clone().or_else(context::current) {
-            interrupts::put_back(&task, told);
-        }
+        // A mark is never taken back; an interrupt was taken by this.
+        self.asked.tell_again(told);
     }
 
     /// Returns true if what [`poll_enter`](Point::poll_enter) has told in an earlier poll still
     /// holds. It does not if it was an interrupt that was withdrawn since or that was another
     /// task's, or a cancel that a shield holds back here.
     pub fn still_told(&self, told: &Cancelled) -> bool {
-        match told.reason().kind() {
-            ReasonKind::Interrupted => {
-                context::current().is_some_and(|job| interrupts::still_stands(&job, told))
-            }
-            _ => point::marked_here().is_some(),
-        }
+        point::still_told(told)
     }
 
     /// Ends the wait. After that the point can serve another wait.

@@ -14,7 +14,6 @@ use crate::engine::look::{TaskLook, look_at, task_of};
 use crate::engine::poll_record;
 use crate::engine::tree::{Shared, Tree};
 use crate::more::see::cycles::{self, WaitedFor};
-use crate::record::header::JobRef;
 
 /// The living jobs of one root. Each is consistent in itself; a listed child
 /// was its parent's at some instant of the call; no job that lived through the
@@ -202,7 +201,7 @@ pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
 /// through a tree that grows faster than it is read would not end.
 fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) -> ControlFlow<B> {
     let before = tree.counters.numbered();
-    let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
+    let mut todo = vec![(tree.root_job(), None, 0usize)];
     poll_record::look();
     // The task to which each level belongs.
     let mut tasks: Vec<Option<TaskLook>> = Vec::new();

@@ -20,7 +20,7 @@ use crate::base::error::{Cancelled, Result};
 use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
-use crate::engine::walk;
+use crate::engine::pin;
 use crate::more::timers::grid::{Grid, MissedTicks};
 use crate::more::timers::token::{FactoryDriver, NextRun, Signal, TimerToken};
 use crate::points::sleep::{Moment, Sleep, now};
@@ -100,8 +100,8 @@ impl<L> Timer<L> {
         // service would wait there for every other job.
         let scope = self.scope.header();
         let below_root = scope.kind() == JobKind::Root;
-        // None: the scope has ended, and refuses the driver.
-        let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
+        // None: it has ended, and refuses the driver.
+        let timed = pin::tree_of(scope).is_some_and(|tree| tree.has_main_lane);
         let sort = ChildSort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
         let spawner = Spawner::new(self.scope).named(name).on(self.lane);
@@ -110,7 +110,7 @@ impl<L> Timer<L> {
 
     /// The time by the clock of the scope's host.
     fn now(&self) -> Instant {
-        walk::pin(self.scope.header()).map_or_else(Instant::now, |tree| tree.host.now())
+        pin::tree_of(self.scope.header()).map_or_else(Instant::now, |tree| tree.host.now())
     }
 }
 

@@ -5,10 +5,8 @@
 //! if the call is dropped, the interrupt is put back (request-3).
 
 use crate::base::error::Cancelled;
-use crate::base::reason::ReasonKind;
 use crate::engine::interrupts;
 use crate::record::header::{Header, JobRef};
-use crate::record::state;
 
 /// An interrupt on its way out of a call. Dropping this puts the interrupt
 /// back.
@@ -44,34 +42,6 @@ impl Drop for OnItsWay {
         let Some(task) = self.task.take() else {
             return;
         };
-        if is_replaced(&self.around) {
-            interrupts::arrived(&task, &self.told);
-        } else {
-            interrupts::put_back(&task, &self.told);
-        }
-    }
-}
-
-/// True if the nearest cancelled job, from `around` up to its task, was cancelled
-/// explicitly: such a cancel replaces an interrupt. A deadline, a lost race, a
-/// failure, and the drop of a handle or a scope do not: the code around them may
-/// go on.
-fn is_replaced(around: &Header) -> bool {
-    let mut at = JobRef::from_header(around);
-    loop {
-        if at.state.load().has(state::CANCELLED) {
-            let kind = at.reason().map(|reason| reason.data().kind);
-            return matches!(
-                kind,
-                Some(ReasonKind::Asked | ReasonKind::Shutdown | ReasonKind::HostGone)
-            );
-        }
-        if at.is_task() {
-            return false;
-        }
-        match at.parent_from_outside() {
-            Some(parent) => at = parent,
-            None => return false,
-        }
+        interrupts::not_returned(&task, &self.around, &self.told);
     }
 }
