@@ -1,5 +1,7 @@
-//! The recording of a run that fails. Green runs have no recorder: what has failed is run once
-//! more before it is reported, and that second run is recorded.
+//! The recording of a run that fails. Green runs on seeds have no recorder: what has failed is
+//! run once more before it is reported, and that second run is recorded. What cannot be repeated
+//! is recorded from the start: tests on real threads, and a run that the environment picks, which
+//! may hang.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -13,6 +15,10 @@ use kinfolk_see::{Recorder, Recording};
 
 /// The memory of a recorder: a 64th of it, 4 MiB, is the simulation's thread's.
 const BYTES: usize = 64 * (4 << 20);
+
+/// The same where each run has a recorder, on several threads: 1 MiB for each of them.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+const BYTES_OF_THREADS: usize = 64 << 20;
 
 /// How many recordings a folder has at the most; the oldest go.
 const MOST_RECORDINGS: usize = 100;
@@ -29,8 +35,19 @@ pub(crate) struct Tape {
 
 impl Tape {
     pub(crate) fn new() -> Tape {
+        Tape::of_bytes(BYTES)
+    }
+
+    /// Records one run on real threads, which no second run repeats; none if no recordings are
+    /// to be written.
+    #[cfg(any(feature = "runtime", feature = "tokio"))]
+    pub(crate) fn of_threads() -> Option<Tape> {
+        folder().map(|_| Tape::of_bytes(BYTES_OF_THREADS))
+    }
+
+    fn of_bytes(bytes: usize) -> Tape {
         let recorder = Recorder::builder()
-            .bytes(BYTES)
+            .bytes(bytes)
             // Virtual time: an hour is a moment.
             .age(Duration::MAX)
             .interests(Interests::ALL)
@@ -93,6 +110,11 @@ impl Drop for TapeEnd {
     fn drop(&mut self) {
         self.0.end();
     }
+}
+
+/// Returns true if runs that fail are to leave a recording.
+pub(crate) fn is_wanted() -> bool {
+    folder().is_some()
 }
 
 /// Where recordings go: the folder that the environment names, none if that is empty; without

@@ -293,6 +293,7 @@ where
             watched,
             went: Everywhere::default(),
             has_dropped: false,
+            is_picked: only.is_some(),
         };
         if let Some(case) = only {
             for seed in seeds {
@@ -335,6 +336,8 @@ struct Tour<F, C> {
     went: Everywhere,
     /// A run has dropped the scenario's future.
     has_dropped: bool,
+    /// The environment picks the one run.
+    is_picked: bool,
 }
 
 impl<F, B, C> Tour<F, C>
@@ -395,7 +398,8 @@ where
     /// One run, and what must hold after it.
     fn run(&mut self, case: StopCase, seed: u64) -> Went {
         let place = SharedStoppedAt::default();
-        let went = match self.tried(case, seed, place.clone(), None) {
+        let tape = self.is_picked.then(Tape::new);
+        let went = match self.tried(case, seed, place.clone(), tape.as_ref()) {
             Ok(went) => went,
             Err(panic) => self.explain(case, seed, panic, &place),
         };
@@ -415,14 +419,20 @@ where
         catch_unwind(AssertUnwindSafe(|| {
             let run = StoppedRun::new(case, seed, &self.scenario, self.options, place, tape);
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
+            let (tree, this) = (run.sim.tree(), Some(WatchedRun::Point(words)));
             self.watched
-                .watch_run(run.sim.tree(), WatchedRun::Point(words));
+                .watch_recorded(tree, this, tape, || self.recording(case, seed));
             let (went, kernel) = run.go();
             if !case.stop.drops() || self.options.dropped {
                 (self.check)(&kernel);
             }
             went
         }))
+    }
+
+    /// The name of the recording of a run.
+    fn recording(&self, case: StopCase, seed: u64) -> String {
+        format!("{}-{seed}-{}", self.name, case.to_text())
     }
 
     /// A run has failed: says which it was, where it was stopped, and how to run it
@@ -467,7 +477,7 @@ where
             false => "",
         };
         let words = format!("{when}{place} ({replay}): {text}{dropped}");
-        let run = format!("{}-{seed}-{}", self.name, case.to_text());
+        let run = self.recording(case, seed);
         match tape.write(&run, &format!("{}: {words}", self.name)) {
             Some(recorded) => panic!("{words}\n{recorded}"),
             None => panic!("{words}"),
