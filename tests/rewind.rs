@@ -48,6 +48,11 @@ impl Drop for Folder {
 /// Runs one of the tests below in a process of its own, its recordings in that folder. True if
 /// it was green, and what it has said.
 fn run(test: &str, folder: impl AsRef<OsStr>, seed: Option<&str>) -> (bool, String) {
+    let seed = seed.map(|seed| ("KINFOLK_SEED", seed));
+    run_with(test, folder, seed.as_slice())
+}
+
+fn run_with(test: &str, folder: impl AsRef<OsStr>, variables: &[(&str, &str)]) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command
         .args([test, "--exact", "--ignored", "--nocapture"])
@@ -56,9 +61,7 @@ fn run(test: &str, folder: impl AsRef<OsStr>, seed: Option<&str>) -> (bool, Stri
         .env_remove("KINFOLK_POINT")
         .env("RUST_BACKTRACE", "0")
         .env("KINFOLK_RECORDINGS", folder);
-    if let Some(seed) = seed {
-        command.env("KINFOLK_SEED", seed);
-    }
+    command.envs(variables.iter().copied());
     let out = command.output().expect("it runs");
     let said = [out.stdout, out.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -268,6 +271,116 @@ fn test_3_a_failing_stop_leaves_its_recording() {
         text.contains(hop) && text.contains(" is told to stop"),
         "{text}"
     );
+}
+
+#[kinfolk::test(seed = 6)]
+#[ignore = "run by another"]
+async fn hangs() -> Result<(), Error> {
+    spawn(async { sleep(MS).await }).await?;
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+#[ignore = "run by another"]
+fn hangs_once_stopped() {
+    kinfolk::testkit::cancel_everywhere(|| async {
+        while checkpoint().await.is_err() {
+            std::thread::park();
+        }
+    });
+}
+
+/// A hang that the guard ends is recorded if its run was picked; the message of another one says
+/// that it would be.
+#[test]
+fn test_2_a_hang_leaves_its_recording_once_it_is_picked() {
+    let folder = Folder::new("hang");
+    let second = ("KINFOLK_TEST_SECONDS", "1");
+    let (ok, said) = run_with("hangs", &folder.0, &[second]);
+    assert!(!ok && said.contains("hangs after 1 s"), "{said}");
+    assert!(
+        said.contains("run again like that, it is recorded"),
+        "{said}"
+    );
+    assert!(!folder.0.exists());
+    let (ok, said) = run_with("hangs", &folder.0, &[second, ("KINFOLK_SEED", "6")]);
+    assert!(!ok && said.contains("hangs after 1 s"), "{said}");
+    assert_eq!(
+        folder.files(),
+        ["rewind-hangs-6.pftrace", "rewind-hangs-6.txt"]
+    );
+    assert!(said.contains("\nrecorded: "), "{said}");
+    let text = folder.read("rewind-hangs-6.txt");
+    assert!(text.starts_with("hangs hangs after 1 s:\n"), "{text}");
+    assert!(text.contains("task \"main\" #"), "{text}");
+
+    let point = [
+        second,
+        ("KINFOLK_SEED", "0"),
+        ("KINFOLK_POINT", "cancel@point:1"),
+    ];
+    let (ok, said) = run_with("hangs_once_stopped", &folder.0, &point);
+    assert!(!ok && said.contains("hangs after 1 s"), "{said}");
+    assert_eq!(folder.files().len(), 4, "{said}");
+    assert!(said.contains("\nrecorded: "), "{said}");
+    let (ok, said) = run_with("hangs", "", &[second, ("KINFOLK_SEED", "6")]);
+    assert!(!ok && !said.contains("record"), "{said}");
+}
+
+async fn is_wrong() -> Result<(), Error> {
+    let worker = spawn(park());
+    sleep(MS).await?;
+    worker.cancel("no longer needed");
+    let _ = worker.outcome().await?;
+    panic!("the sum is wrong");
+}
+
+#[kinfolk::test(flavor = "native")]
+#[ignore = "run by another"]
+async fn fails_on_threads() -> Result<(), Error> {
+    is_wrong().await
+}
+
+#[kinfolk::test(flavor = "tokio")]
+#[ignore = "run by another"]
+async fn fails_on_tokio() -> Result<(), Error> {
+    is_wrong().await
+}
+
+#[kinfolk::test(flavor = "native")]
+#[ignore = "run by another"]
+async fn is_right_on_threads() -> Result<(), Error> {
+    spawn(async { sleep(MS).await }).await
+}
+
+/// A failure on real threads cannot be repeated: the first run is recorded.
+#[test]
+fn test_1_a_failure_on_real_threads_leaves_its_recording() {
+    for (test, host) in [("fails_on_threads", "native"), ("fails_on_tokio", "tokio")] {
+        let folder = Folder::new(host);
+        let (ok, said) = run(test, &folder.0, None);
+        assert!(!ok && said.contains("the sum is wrong"), "{said}");
+        let expected = [
+            format!("rewind-{test}-{host}.pftrace"),
+            format!("rewind-{test}-{host}.txt"),
+        ];
+        assert_eq!(folder.files(), expected);
+        let line = format!("the sum is wrong\nrecorded: {}", folder.0.display());
+        assert!(said.contains(&line), "{said}");
+        let text = folder.read(&expected[1]);
+        assert!(text.starts_with("the sum is wrong\n"), "{text}");
+        assert!(text.contains(&format!("{test} failed on {host}")), "{text}");
+        let why = " was cancelled: cancel requested \"no longer needed\"\n  --> tests/rewind.rs:";
+        assert!(text.contains(why), "{text}");
+        let (ok, said) = run(test, "", None);
+        assert!(!ok && said.contains("the sum is wrong"), "{said}");
+        assert!(!said.contains("record"), "{said}");
+    }
+    let folder = Folder::new("right");
+    let (ok, said) = run("is_right_on_threads", &folder.0, None);
+    assert!(ok && !folder.0.exists(), "{said}");
 }
 
 /// What is recorded is the run that failed: a recorder changes no choice of a seed.

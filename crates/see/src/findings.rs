@@ -236,7 +236,7 @@ impl Rules {
         &self,
         rule: FindingRule,
         name: &str,
-        site: &Location<'_>,
+        site: Option<&Location<'_>>,
     ) -> Option<FindingLevel> {
         let level = self.of(rule).level?;
         (!self.allows(rule, name, site)).then_some(level)
@@ -256,19 +256,19 @@ impl Rules {
         self.settings[rule.place()]
     }
 
-    fn allows(&self, rule: FindingRule, name: &str, site: &Location<'_>) -> bool {
+    fn allows(&self, rule: FindingRule, name: &str, site: Option<&Location<'_>>) -> bool {
         let mut allowed = self.allowed.iter().filter(|(of, _)| *of == rule);
         allowed.any(|(_, jobs)| {
             let begins = jobs
                 .strip_suffix('*')
                 .is_some_and(|begin| name.starts_with(begin));
-            let stands = jobs.rsplit_once(':').is_some_and(|(file, line)| {
-                line.parse() == Ok(site.line())
-                    && site
-                        .file()
-                        .strip_suffix(file)
-                        .is_some_and(|front| front.is_empty() || front.ends_with(['/', '\\']))
-            });
+            let stands_at = |site: &Location<'_>| {
+                let (file, line) = jobs.rsplit_once(':')?;
+                let front = site.file().strip_suffix(file)?;
+                let is_file = front.is_empty() || front.ends_with(['/', '\\']);
+                Some(is_file && line.parse() == Ok(site.line()))
+            };
+            let stands = site.and_then(stands_at).unwrap_or(false);
             name == jobs || begins || stands
         })
     }
@@ -312,12 +312,12 @@ pub struct Finding {
     pub level: FindingLevel,
     /// The task or the job that it is about.
     pub job: JobId,
-    /// What sort of job it is.
-    pub kind: JobKind,
-    /// Its name.
+    /// What sort of job it is; none if its beginning is older than the recording.
+    pub kind: Option<JobKind>,
+    /// Its name; its number if its beginning is older than the recording.
     pub name: String,
-    /// Where it was spawned or opened.
-    pub site: &'static Location<'static>,
+    /// Where it was spawned or opened; none if its beginning is older than the recording.
+    pub site: Option<&'static Location<'static>>,
     /// What was found, in words that follow the name.
     pub what: String,
     /// More that is known, a line each.
@@ -358,15 +358,16 @@ impl fmt::Display for Findings {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} {} {}",
-            self.level,
-            self.kind,
-            quoted(&self.name),
-            self.what
-        )?;
-        write!(f, "\n  --> spawned at {}", Place(self.site))?;
+        write!(f, "{}: ", self.level)?;
+        match self.kind {
+            Some(kind) => write!(f, "{kind} {}", quoted(&self.name))?,
+            None => write!(f, "job {}", quoted(&self.name))?,
+        }
+        write!(f, " {}\n  --> ", self.what)?;
+        match self.site {
+            Some(site) => write!(f, "spawned at {}", Place(site))?,
+            None => f.write_str("made before the recording begins")?,
+        }
         for fact in &self.facts {
             write!(f, "\n   = {fact}")?;
         }
@@ -430,7 +431,7 @@ impl FoundSoFar<'_> {
         let task = node.task.as_ref();
         let name = task.map_or(&*node.name, |task| &task.name);
         let site = task.map_or(node.site, |task| task.site);
-        let allows = |name: &str, site| self.rules.allows(rule, name, site);
+        let allows = |name: &str, site| self.rules.allows(rule, name, Some(site));
         if allows(name, site) || allows(&node.name, node.site) {
             return;
         }
@@ -439,9 +440,9 @@ impl FoundSoFar<'_> {
             rule,
             level,
             job: task_of(node),
-            kind,
+            kind: Some(kind),
             name: name.to_string(),
-            site,
+            site: Some(site),
             what,
             facts: facts.into_iter().flatten().collect(),
             help,
@@ -674,7 +675,7 @@ impl FoundSoFar<'_> {
             let (Some(level), false) = (
                 self.rules.of(FindingRule::OnlyGrows).level,
                 self.rules
-                    .allows(FindingRule::OnlyGrows, &growth.name, growth.site),
+                    .allows(FindingRule::OnlyGrows, &growth.name, Some(growth.site)),
             ) else {
                 continue;
             };
@@ -686,9 +687,9 @@ impl FoundSoFar<'_> {
                 rule: FindingRule::OnlyGrows,
                 level,
                 job: keeper.id,
-                kind: growth.kind,
+                kind: Some(growth.kind),
                 name: growth.name.clone(),
-                site: growth.site,
+                site: Some(growth.site),
                 what: format!(
                     "only becomes more: {} before, {} now, and none has ended",
                     grouped(growth.before),

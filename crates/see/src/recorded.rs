@@ -34,13 +34,15 @@ impl Rules {
     /// [`FindingRule::Spinning`], [`FindingRule::SwallowedCancel`], [`FindingRule::NeverPolled`]
     /// and [`FindingRule::DeadlineMissed`] are asked: what they find may be over by now. With a
     /// snapshot of the same tree, taken after the recording, [`FindingRule::DeadlineNear`] is
-    /// asked too, and its findings say what has used the time. Jobs of one name and one spawn
+    /// asked too, and its findings say what has used the time. The snapshot also has the names
+    /// of jobs that live and whose beginning is older than the recording; without it, and of
+    /// jobs that have ended since, a finding has their number. Jobs of one name and one spawn
     /// site share a finding. The gravest findings come first.
     ///
     /// A recording of [`Interests::WAITS`](kinfolk_core::Interests::WAITS) knows for what the
     /// jobs have waited; without those it knows only how long they were polled and queued.
     pub fn check_recording(&self, recording: &Recording, now: Option<&TreeSnapshot>) -> Findings {
-        let book = EventBook::read(recording);
+        let book = EventBook::read(recording, now);
         let mut all = Vec::new();
         for found in [
             book.long_polls(self),
@@ -130,8 +132,19 @@ struct EventBook {
 }
 
 impl EventBook {
-    fn read(recording: &Recording) -> EventBook {
+    fn read(recording: &Recording, now: Option<&TreeSnapshot>) -> EventBook {
         let mut book = EventBook::default();
+        // Of those whose beginning is in the recording, it says the same.
+        for node in now.map_or(&[][..], TreeSnapshot::nodes) {
+            let life = book.life(node.id);
+            life.parent = node.parent;
+            life.label = Some(JobLabel {
+                id: node.id,
+                name: node.name.to_string(),
+                kind: Some(node.kind),
+                site: Some(node.site),
+            });
+        }
         for RecordedEvent { event, text } in &recording.events {
             book.end = book.end.max(event.at);
             book.take_in(event, text.as_deref());
@@ -213,7 +226,8 @@ impl EventBook {
         let (job, at, worker) = (event.job, event.at, event.worker);
         let life = self.life(job);
         life.turn = Some((at, worker));
-        let is_first = !std::mem::replace(&mut life.has_begun, true);
+        // It may have had turns before the recording began.
+        let is_first = !std::mem::replace(&mut life.has_begun, true) && life.born.is_some();
         if !life.by_itself {
             (life.streak, life.streak_took) = (0, 0);
         }
@@ -266,7 +280,8 @@ impl EventBook {
         for job in self.order.clone() {
             self.turn_ends(job, end);
             let life = self.life(job);
-            let (begun, queued, over) = (life.has_begun, life.queued.take(), life.ended);
+            let begun = life.has_begun || life.born.is_none();
+            let (queued, over) = (life.queued.take(), life.ended);
             let Some(from) = queued.filter(|_| over.is_none()) else {
                 continue;
             };
@@ -331,14 +346,23 @@ impl EventBook {
         let mut known: HashMap<(String, Option<&'static Location<'static>>), usize> =
             HashMap::new();
         for job in jobs {
-            let label = self.label(job);
-            let place = *known.entry((label.name, label.site)).or_insert_with(|| {
+            let place = *known.entry(self.name_and_site(job)).or_insert_with(|| {
                 groups.push((job, 0));
                 groups.len() - 1
             });
             groups[place].1 += 1;
         }
         groups
+    }
+
+    /// The name of a job and where it was made; of one whose beginning is older than the
+    /// recording its number.
+    fn name_and_site(&self, job: JobId) -> (String, Option<&'static Location<'static>>) {
+        let label = self.label(job);
+        match label.kind {
+            Some(_) => (label.name, label.site),
+            None => (job.to_string(), None),
+        }
     }
 
     /// A finding, if the rule is on and does not spare the job.
@@ -351,15 +375,14 @@ impl EventBook {
         facts: Vec<String>,
         help: &'static str,
     ) -> Option<Finding> {
-        let label = self.lives.get(&job)?.label.clone()?;
-        let (kind, site) = (label.kind?, label.site?);
-        let level = rules.level_for(rule, &label.name, site)?;
+        let (name, site) = self.name_and_site(job);
+        let level = rules.level_for(rule, &name, site)?;
         Some(Finding {
             rule,
             level,
             job,
-            kind,
-            name: label.name,
+            kind: self.kind(job),
+            name,
             site,
             what,
             facts,

@@ -88,7 +88,8 @@ struct Walked {
     /// Where and when each arrow begins and ends.
     begins: HashMap<u64, (u64, u64)>,
     ends: HashMap<u64, (u64, u64)>,
-    counters: HashMap<u64, Vec<u64>>,
+    /// When each counter had which value.
+    counters: HashMap<u64, Vec<(u64, u64)>>,
     /// The numbers of cancels, of the ends of their arrows.
     cancels: Vec<u64>,
     dropped: bool,
@@ -164,7 +165,7 @@ fn walk(path: &Path) -> Walked {
             walked.cancels.extend(number(&event, 52));
             if number(&event, 9) == Some(4) {
                 let values = walked.counters.entry(track).or_default();
-                values.push(number(&event, 30).unwrap());
+                values.push((time, number(&event, 30).unwrap()));
             }
             events.push((time, track, number(&event, 9).unwrap(), name));
         }
@@ -445,7 +446,8 @@ fn see_4_rows_are_shared_jobs_are_counted_and_cancels_have_numbers() {
     let rows = [rows("again"), rows("family"), rows("child")];
     assert_eq!(rows, [1, 1, 2], "{:?}", walked.tracks);
     // The root, main, a family of three.
-    assert_eq!(walked.counters[&3].iter().max(), Some(&5));
+    let living = walked.counters[&3].iter().map(|(_, value)| *value);
+    assert_eq!(living.max(), Some(5));
     // A request and two hops each, both ends of each.
     let mut cancels = walked.cancels.clone();
     cancels.sort_unstable();
@@ -457,6 +459,40 @@ fn see_4_rows_are_shared_jobs_are_counted_and_cancels_have_numbers() {
     );
     assert!(cancels[6..].iter().all(|cancel| *cancel == cancels[11]));
     assert_ne!(cancels[0], cancels[11]);
+}
+
+/// The counters are written at most once in a millisecond, or once more when it is over: what
+/// they are when nothing happens for long is not what they were a moment before.
+#[test]
+fn see_4_counters_are_right_while_nothing_happens() {
+    let recorder = Recorder::builder().interests(Interests::ALL).build();
+    let micros = 1_000;
+    let put = |at: u64, kind: EventKind| {
+        let id = JobId::from_bits(1).unwrap();
+        recorder.event(&Event::new(id, at * micros, kind));
+    };
+    put(0, EventKind::PollBegin);
+    put(1, EventKind::PollEnd);
+    put(5_000, EventKind::Scheduled { by: None });
+    put(5_010, EventKind::PollBegin);
+    put(5_020, EventKind::PollEnd);
+    put(90_000, EventKind::Scheduled { by: None });
+    put(90_010, EventKind::PollBegin);
+    put(90_020, EventKind::PollEnd);
+    let walked = walk_recording(&recorder, "counters");
+    let ready: Vec<(u64, u64)> = walked.counters[&4]
+        .iter()
+        .map(|(at, value)| (at / micros, *value))
+        .collect();
+    let changes = [
+        (0, 0),
+        (0, 0),
+        (5_000, 1),
+        (5_010, 0),
+        (90_000, 1),
+        (90_010, 0),
+    ];
+    assert!(ready.starts_with(&changes), "{ready:?}");
 }
 
 /// A recording may begin in the middle: parents of which the beginning is lost have a row, and

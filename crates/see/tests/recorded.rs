@@ -1,9 +1,13 @@
 //! Findings over events: for each rule a program in which it finds what was wrong, though that
 //! is over by now, and one of the same look in which it must not.
 
+use std::panic::Location;
 use std::time::Duration;
 
-use kinfolk_core::{Error, Interests, Scope, checkpoint, cleanup, park, sleep, timeout, yield_now};
+use kinfolk_core::{
+    Error, Event, EventKind, Interests, JobId, JobKind, Lane, Scope, Sink, checkpoint, cleanup,
+    park, sleep, timeout, yield_now,
+};
 use kinfolk_see::{FindingLevel, FindingRule, Findings, Recorder, Recording, Rules};
 use kinfolk_testkit::{Sim, VirtualClock};
 
@@ -305,6 +309,90 @@ fn see_6_a_deadline_that_is_near_says_what_has_used_the_time() {
     let findings = Rules::default().check_recording(&recorder.recording(), Some(&sim.snapshot()));
     assert!(
         findings.of(FindingRule::DeadlineNear).next().is_none(),
+        "{findings}"
+    );
+}
+
+/// see-6: a service may have begun long before the recording. What such a job did is found all
+/// the same; a snapshot has its name.
+#[test]
+fn see_6_jobs_older_than_the_recording_are_found() {
+    let recorder = Recorder::builder()
+        .bytes(0)
+        .interests(Interests::ALL)
+        .build();
+    let clock = VirtualClock::new();
+    let mut sim = Sim::builder(1)
+        .clock(clock.clone())
+        .sink(recorder.clone())
+        .build();
+    let keeps = |keeps: Duration, clock: &VirtualClock| {
+        let clock = clock.clone();
+        async move {
+            sleep(SECOND).await?;
+            clock.move_to(clock.elapsed() + keeps);
+            park().await
+        }
+    };
+    sim.root().task("old").launch(keeps(300 * MS, &clock));
+    sim.root().task("short").launch(keeps(50 * MS, &clock));
+    sim.root().task("many turns").launch(async {
+        for _ in 0..200 {
+            yield_now().await?;
+        }
+        Ok::<_, Error>(())
+    });
+    sim.advance(2 * SECOND);
+    let (recording, now) = (recorder.recording(), sim.snapshot());
+    assert!(recording.lost > 0);
+    let old = now.find("old").expect("it lives").id;
+
+    let findings = recording.findings();
+    let found = only(&findings, FindingRule::LongPoll);
+    assert_eq!(found.len(), 1, "{findings}");
+    assert_eq!(found[0].0, old.to_string());
+    let words = format!(
+        "warning: job \"{old}\" kept its thread for 300 ms\n  --> made before the recording begins"
+    );
+    assert!(findings.to_string().contains(&words), "{findings}");
+
+    let findings = Rules::default().check_recording(&recording, Some(&now));
+    let found = only(&findings, FindingRule::LongPoll);
+    assert_eq!((found.len(), &*found[0].0), (1, "old"), "{findings}");
+    assert!(
+        findings.to_string().contains("--> spawned at "),
+        "{findings}"
+    );
+    sim.finish();
+}
+
+/// see-6: of a job that is older than the recording it is not known whether a turn was its first.
+#[test]
+fn see_6_a_late_turn_of_an_old_job_is_not_its_first() {
+    let recorder = Recorder::builder().interests(Interests::ALL).build();
+    let put = |job: u64, at: Duration, kind: EventKind| {
+        let id = JobId::from_bits(job).unwrap();
+        let at = u64::try_from(at.as_nanos()).unwrap();
+        recorder.event(&Event::new(id, at, kind));
+    };
+    put(1, SECOND, EventKind::Scheduled { by: None });
+    put(2, SECOND, EventKind::Scheduled { by: None });
+    put(1, 4 * SECOND, EventKind::PollBegin);
+    put(1, 4 * SECOND, EventKind::PollEnd);
+    let findings = recorder.recording().findings();
+    assert!(findings.is_empty(), "{findings}");
+    // One that was made within it.
+    let (kind, site, lane) = (JobKind::Task, Location::caller(), Lane::Pool);
+    for job in [3, 4] {
+        put(job, 5 * SECOND, EventKind::Create { kind, site, lane });
+        put(job, 5 * SECOND, EventKind::Scheduled { by: None });
+    }
+    put(3, 8 * SECOND, EventKind::PollBegin);
+    put(3, 8 * SECOND, EventKind::PollEnd);
+    let findings = recorder.recording().findings();
+    let found = only(&findings, FindingRule::NeverPolled);
+    assert!(
+        found[0].2.contains(&"2 such tasks in all".to_string()),
         "{findings}"
     );
 }

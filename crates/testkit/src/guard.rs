@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::Tree;
 
+use crate::rewind::{self, Tape};
 use crate::seeds;
 
 /// A run of a test that can be repeated alone.
@@ -26,6 +27,16 @@ impl WatchedRun {
     }
 }
 
+/// Whether a run is recorded from its start.
+#[derive(Clone)]
+enum RecordedRun {
+    Never,
+    /// It would be, if the environment picked it.
+    IfPicked,
+    /// On this tape, under this name.
+    On(Tape, String),
+}
+
 /// Where a guarded test says which tree to print if it hangs.
 #[derive(Clone)]
 pub struct GuardedRun(Arc<Mutex<WatchedTree>>);
@@ -34,7 +45,8 @@ struct WatchedTree {
     tree: Option<Tree>,
     /// The run that is watched.
     run: Option<WatchedRun>,
-    /// From when on the time of the run counts.
+    recorded: RecordedRun,
+    /// From when on its time counts.
     since: Instant,
 }
 
@@ -43,6 +55,7 @@ impl GuardedRun {
         GuardedRun(Arc::new(Mutex::new(WatchedTree {
             tree: None,
             run: None,
+            recorded: RecordedRun::Never,
             since: Instant::now(),
         })))
     }
@@ -54,18 +67,36 @@ impl GuardedRun {
     /// If the test hangs from here on, this tree is printed. The time limit begins
     /// here again: a test that goes through many seeds has the whole time for each.
     pub fn watch(&self, tree: &Tree) {
-        self.set(tree, None);
+        self.set(tree, None, RecordedRun::Never);
     }
 
     /// The same; the message also says how to repeat this run.
     pub(crate) fn watch_run(&self, tree: &Tree, run: WatchedRun) {
-        self.set(tree, Some(run));
+        self.set(tree, Some(run), RecordedRun::Never);
     }
 
-    fn set(&self, tree: &Tree, run: Option<WatchedRun>) {
+    /// The same; what the tape has by then is written under that name. Without a tape the run
+    /// has one if it is picked.
+    pub(crate) fn watch_recorded(
+        &self,
+        tree: &Tree,
+        run: Option<WatchedRun>,
+        tape: Option<&Tape>,
+        name: impl FnOnce() -> String,
+    ) {
+        let recorded = match tape {
+            Some(tape) => RecordedRun::On(tape.clone(), name()),
+            None if run.is_some() => RecordedRun::IfPicked,
+            None => RecordedRun::Never,
+        };
+        self.set(tree, run, recorded);
+    }
+
+    fn set(&self, tree: &Tree, run: Option<WatchedRun>, recorded: RecordedRun) {
         let watch = WatchedTree {
             tree: Some(tree.clone()),
             run,
+            recorded,
             since: Instant::now(),
         };
         let before = std::mem::replace(&mut *self.lock(), watch);
@@ -122,9 +153,20 @@ pub fn guarded(name: &str, test: impl FnOnce(GuardedRun) + Send + 'static) {
             continue;
         }
         let (tree, run) = (watch.tree.clone(), watch.run.clone());
+        let recorded = watch.recorded.clone();
         drop(watch);
         let line = run.map_or(String::new(), |run| format!("\n{}", run.in_words()));
         let tree = tree.map_or(String::new(), |tree| format!(":\n{}", tree.snapshot()));
-        panic!("{name} hangs after {} s{tree}{line}", limit.as_secs());
+        let words = format!("{name} hangs after {} s{tree}{line}", limit.as_secs());
+        let recorded = match recorded {
+            RecordedRun::On(tape, file) => tape.write(&file, &words),
+            RecordedRun::IfPicked => rewind::is_wanted()
+                .then(|| "run again like that, it is recorded, also if it hangs".to_string()),
+            RecordedRun::Never => None,
+        };
+        match recorded {
+            Some(line) => panic!("{words}\n{line}"),
+            None => panic!("{words}"),
+        }
     }
 }

@@ -15,7 +15,11 @@ use kinfolk_see::{Recorder, Recording};
 /// thread.
 const BYTES: usize = 64 * (4 << 20);
 
-/// How many recordings a folder has at most; the oldest are removed.
+/// The same where each run has a recorder, on several threads: 1 MiB for each of them.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+const BYTES_OF_THREADS: usize = 64 << 20;
+
+/// How many recordings a folder has at the most; the oldest go.
 const MOST_RECORDINGS: usize = 100;
 
 /// The longest name of a file, without the endings of the files of one recording.
@@ -30,9 +34,20 @@ pub(crate) struct Tape {
 
 impl Tape {
     pub(crate) fn new() -> Tape {
+        Tape::of_bytes(BYTES)
+    }
+
+    /// Records one run on real threads, which no second run repeats; none if no recordings are
+    /// to be written.
+    #[cfg(any(feature = "runtime", feature = "tokio"))]
+    pub(crate) fn of_threads() -> Option<Tape> {
+        folder().map(|_| Tape::of_bytes(BYTES_OF_THREADS))
+    }
+
+    fn of_bytes(bytes: usize) -> Tape {
         let recorder = Recorder::builder()
-            .bytes(BYTES)
-            // Virtual time: an hour passes in a moment.
+            .bytes(bytes)
+            // Virtual time: an hour is a moment.
             .age(Duration::MAX)
             .interests(Interests::ALL)
             .build();
@@ -97,9 +112,13 @@ impl Drop for TapeEnd {
     }
 }
 
-/// The folder of recordings: the one that the environment names, none if that is empty;
-/// without the variable `kinfolk` in cargo's target folder, or in the folder for temporary
-/// files.
+/// Returns true if runs that fail are to leave a recording.
+pub(crate) fn is_wanted() -> bool {
+    folder().is_some()
+}
+
+/// Where recordings go: the folder that the environment names, none if that is empty; without
+/// it `kinfolk` in cargo's folder for what it builds, or in that for temporary files.
 fn folder() -> Option<PathBuf> {
     match std::env::var_os("KINFOLK_RECORDINGS") {
         Some(named) if named.is_empty() => None,

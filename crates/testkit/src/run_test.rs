@@ -159,10 +159,14 @@ where
         !options.real_time,
         "{name}: a simulation has no real time; run_native_test and run_tokio_test have"
     );
+    let is_picked = seeds::picked().is_some();
     guarded(name, move |watched| {
         for seed in seeds {
-            let run = |tape| options.run_once(name, seed, &test, &watched, tape);
-            let Err(failure) = run(None) else { continue };
+            let run = |tape: Option<&Tape>| options.run_once(name, seed, &test, &watched, tape);
+            let first = is_picked.then(Tape::new);
+            let Err(failure) = run(first.as_ref()) else {
+                continue;
+            };
             let tape = Tape::new();
             let again = run(Some(&tape));
             let line = failure.last_lines(name, seed, &again, &tape);
@@ -324,7 +328,8 @@ impl TestOptions {
             }
             let mut sim = builder.build();
             let _recorded = tape.map(Tape::until_dropped);
-            watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
+            let this = Some(WatchedRun::Seed(name, seed));
+            watched.watch_recorded(sim.tree(), this, tape, || format!("{name}-{seed}"));
             unseen.set(Some(sim.unseen_calls()));
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
@@ -349,13 +354,7 @@ impl TestOptions {
             trail
         };
         catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-            let words = match payload.downcast_ref::<&str>() {
-                Some(words) => (*words).to_string(),
-                None => payload
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .unwrap_or_default(),
-            };
+            let words = words_of(&*payload);
             let payload = own.get().then_some(payload);
             let unseen = unseen.take().and_then(|unseen| unseen.sites());
             RunFailure {
@@ -371,6 +370,9 @@ impl TestOptions {
 /// real time: a check that no job and no timer is left and that every failure reached a handle, a
 /// guard in real time. Seeds have no effect here.
 ///
+/// Each run is recorded, since no second one repeats it. A run that fails or hangs leaves its
+/// recording, as with [`run_test`].
+///
 /// # Panics
 /// If the test fails.
 #[cfg(feature = "runtime")]
@@ -381,7 +383,7 @@ where
 {
     guarded(name, move |watched| {
         let runs = if options.real_time { 1 } else { 10 };
-        for _ in 0..runs {
+        let run = |tape: Option<&Tape>| {
             let unheard = Unheard::default();
             let builder = kinfolk_runtime::Runtime::builder()
                 .workers(2)
@@ -390,10 +392,15 @@ where
                 true => builder,
                 false => builder.clock(std::sync::Arc::new(crate::VirtualClock::new())),
             };
+            let builder = match tape {
+                Some(tape) => builder.sink(tape.sink()),
+                None => builder,
+            };
             let rt = builder
                 .build()
                 .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
-            watched.watch(rt.tree());
+            let recorded = tape.map(Tape::until_dropped);
+            watched.watch_recorded(rt.tree(), None, tape, || format!("{name}-native"));
             let task = rt.scope().task("test").spawn(until_clock_is_held(test()));
             let held = completed(name, rt.wait_for(task).and_then(|ended| ended));
             // The end is visible a moment before it is counted.
@@ -402,15 +409,52 @@ where
             }
             options.check(name, &unheard);
             nothing_left(name, rt.tree());
+            drop(recorded);
             drop(held);
             drop(rt);
             options.check(name, &unheard);
-        }
+        };
+        (0..runs).for_each(|_| on_tape(name, "native", run));
     });
 }
 
-/// Runs the body of a test as a job, and holds the clock from the end of the body on:
-/// otherwise jobs that are left would end before they are counted.
+/// One run on real threads, which is recorded. If it panics, the message also names its
+/// recording.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+pub(crate) fn on_tape(name: &str, host: &str, run: impl FnOnce(Option<&Tape>)) {
+    let tape = Tape::of_threads();
+    let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(tape.as_ref()))) else {
+        return;
+    };
+    let words = words_of(&*payload);
+    let written = tape.and_then(|tape| {
+        let file = format!("{name}-{host}");
+        tape.write(&file, &format!("{words}\n{name} failed on {host}"))
+    });
+    match written {
+        Some(line) if !words.is_empty() => panic!("{words}\n{line}"),
+        Some(line) => {
+            say(Topic::Seldom, format_args!("{name}: {line}"));
+            flush(MOMENT);
+            resume_unwind(payload)
+        }
+        None => resume_unwind(payload),
+    }
+}
+
+/// What a panic has said; nothing if that is no text.
+fn words_of(payload: &(dyn Any + Send)) -> String {
+    match payload.downcast_ref::<&str>() {
+        Some(words) => (*words).to_string(),
+        None => payload
+            .downcast_ref::<String>()
+            .cloned()
+            .unwrap_or_default(),
+    }
+}
+
+/// Runs the body of a test as a job beside a clock that is held from the end of the body on:
+/// what is left then would end before it is looked at.
 #[cfg(any(feature = "runtime", feature = "tokio"))]
 pub(crate) async fn until_clock_is_held<B>(body: B) -> Result<(Outcome<()>, HeldClock)>
 where

@@ -7,7 +7,8 @@ use kinfolk_tokio::Root;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::guard::guarded;
-use crate::run_test::{TestOptions, completed, nothing_left, until_clock_is_held};
+use crate::rewind::Tape;
+use crate::run_test::{TestOptions, completed, nothing_left, on_tape, until_clock_is_held};
 use crate::unheard::Unheard;
 
 /// How long leftover tasks of a test have to end, and its runtime to shut down.
@@ -19,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// of tokio's and no job can go on, no blocking call is under way and nothing holds the
 /// clock. Seeds have no effect here.
 ///
+/// Each run is recorded, since no second one repeats it. A run that fails or hangs leaves its
+/// recording, as with [`run_test`](crate::run_test).
+///
 /// # Panics
 /// If the test fails.
 pub fn run_tokio_test<F, B>(name: &'static str, options: TestOptions, test: F)
@@ -28,7 +32,7 @@ where
 {
     guarded(name, move |watched| {
         let runs = if options.real_time { 1 } else { 10 };
-        for _ in 0..runs {
+        let run = |tape: Option<&Tape>| {
             let unheard = Unheard::default();
             let runtime = TestRuntime(Some(runtime(options.real_time)));
             runtime.block_on(async {
@@ -37,8 +41,13 @@ where
                     true => root,
                     false => root.paused_clock(),
                 };
+                let root = match tape {
+                    Some(tape) => root.sink(tape.sink()),
+                    None => root,
+                };
                 let root = root.build_current().expect("the root of a new runtime");
-                watched.watch(root.tree());
+                let recorded = tape.map(Tape::until_dropped);
+                watched.watch_recorded(root.tree(), None, tape, || format!("{name}-tokio"));
                 let task = root.scope().task("test").spawn(until_clock_is_held(test()));
                 let held = completed(name, task.await);
                 // The end is visible a moment before it is counted.
@@ -47,6 +56,7 @@ where
                 }
                 options.check(name, &unheard);
                 nothing_left(name, root.tree());
+                drop(recorded);
                 drop(held);
                 let report = root.shutdown_in(GRACE).await;
                 assert!(
@@ -55,7 +65,8 @@ where
                 );
             });
             options.check(name, &unheard);
-        }
+        };
+        (0..runs).for_each(|_| on_tape(name, "tokio", run));
     });
 }
 

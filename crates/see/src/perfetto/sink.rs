@@ -197,32 +197,25 @@ impl Sink for PerfettoSink {
     }
 }
 
-/// Reads the rings until it is over. What was read in one round is written in the next: by
-/// then all that happened before it is there, and it is in order.
+/// Reads the rings until it is over, and writes what is ripe.
 fn write_all(mut drain: Drain, talk: &Talk, mut files: TraceFiles) -> io::Result<Vec<PathBuf>> {
-    let mut held: Vec<RecordedEvent> = Vec::new();
-    let mut until = 0;
-    // Once a file could not be written, what comes is dropped and counted.
-    let (mut failed, mut unwritten) = (None, 0);
+    let mut unwritten = Unwritten::default();
+    // Once a file could not be written, later events are dropped and counted.
+    let (mut failed, mut dropped) = (None, 0);
     loop {
         let over = {
             let over = talk.over.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = talk.changed.wait_timeout_while(over, PAUSE, |over| !*over);
             *waited.unwrap_or_else(PoisonError::into_inner).0
         };
-        let lost = drain.read(&mut held);
-        held.sort_by_key(|recorded| recorded.event.at);
-        let newest = held.last().map_or(until, |recorded| recorded.event.at);
-        let ripe = match over {
-            true => held.len(),
-            false => held.partition_point(|recorded| recorded.event.at <= until),
-        };
-        for recorded in held.drain(..ripe) {
+        let lost = drain.read(&mut unwritten.events, over);
+        let mut in_round = 0;
+        for recorded in unwritten.ripe(over) {
+            in_round += 1;
             if failed.is_none() {
                 failed = files.take_in(&recorded, lost).err();
             }
         }
-        until = newest;
         if over && failed.is_none() {
             files.end();
         }
@@ -231,13 +224,42 @@ fn write_all(mut drain: Drain, talk: &Talk, mut files: TraceFiles) -> io::Result
         }
         if failed.is_some() {
             // Which of them are in the file is not known.
-            unwritten += ripe as u64;
+            dropped += in_round;
         }
         let ordering = std::sync::atomic::Ordering::Relaxed;
-        talk.lost.store(lost + unwritten, ordering);
+        talk.lost.store(lost + dropped, ordering);
         if over {
             return failed.map_or_else(|| Ok(files.files.into()), Err);
         }
+    }
+}
+
+/// Events that were read from the rings and are not in a file. The rings are read one after the
+/// other: the events of one round are not in order, a ring that was read first may get an event
+/// meanwhile that is older than one of a ring that was read last, and the last event of a ring may
+/// be left for the next round.
+#[derive(Default)]
+struct Unwritten {
+    events: Vec<RecordedEvent>,
+    /// The times of the newest events of the last two rounds, the earlier one first.
+    newest: [u64; 2],
+}
+
+impl Unwritten {
+    /// The events to be written after this round, in the order of their times: those that are
+    /// no newer than the newest of the round before the last one, since what is older has been
+    /// read by now; all of them if it is over.
+    fn ripe(&mut self, over: bool) -> std::vec::Drain<'_, RecordedEvent> {
+        self.events.sort_by_key(|recorded| recorded.event.at);
+        let ripe = match over {
+            true => self.events.len(),
+            false => self
+                .events
+                .partition_point(|recorded| recorded.event.at <= self.newest[0]),
+        };
+        let newest = self.events.last().map(|recorded| recorded.event.at);
+        self.newest = [self.newest[1], newest.unwrap_or(self.newest[1])];
+        self.events.drain(..ripe)
     }
 }
 
@@ -323,5 +345,61 @@ impl TraceFiles {
     fn flush(&mut self) -> io::Result<()> {
         self.write()?;
         self.out.flush()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use kinfolk_core::{EventKind, JobId};
+
+    use super::*;
+
+    fn event(thread: u64, at: u64, kind: EventKind) -> Event {
+        let mut event = Event::new(JobId::from_bits(thread).expect("a number"), at, kind);
+        event.thread = thread;
+        event
+    }
+
+    /// Tells these from a thread of their own, so that they are in a ring of their own.
+    fn tell(rings: &Arc<Recorder>, events: &[Event]) {
+        std::thread::scope(|s| {
+            s.spawn(|| events.iter().for_each(|event| rings.event(event)));
+        });
+    }
+
+    /// The times of the events that are ripe after this round.
+    fn round(unwritten: &mut Unwritten, drain: &mut Drain, over: bool) -> Vec<u64> {
+        assert_eq!(drain.read(&mut unwritten.events, over), 0);
+        let ripe = unwritten.ripe(over);
+        ripe.map(|recorded| recorded.event.at).collect()
+    }
+
+    /// Two threads, the first of which has events before and after those of the second.
+    #[test]
+    fn see_4_events_of_one_round_are_written_in_the_order_of_their_times() {
+        let rings = Recorder::builder().interests(Interests::ALL).build();
+        let (mut drain, mut unwritten) = (rings.drain(), Unwritten::default());
+        let (begin, end) = (EventKind::PollBegin, EventKind::PollEnd);
+        tell(&rings, &[event(1, 10, begin), event(1, 40, end)]);
+        tell(&rings, &[event(2, 20, begin), event(2, 30, end)]);
+        assert_eq!(round(&mut unwritten, &mut drain, true), [10, 20, 30, 40]);
+    }
+
+    /// What a ring gets after it was read, while a later one is read, is older than what that
+    /// one gave: it is written first all the same.
+    #[test]
+    fn see_4_what_a_round_has_missed_is_written_before_what_is_newer() {
+        let rings = Recorder::builder().interests(Interests::ALL).build();
+        let (mut drain, mut unwritten) = (rings.drain(), Unwritten::default());
+        let begin = EventKind::PollBegin;
+        tell(&rings, &[event(1, 10, begin)]);
+        tell(&rings, &[event(2, 40, begin)]);
+        assert!(round(&mut unwritten, &mut drain, false).is_empty());
+        tell(&rings, &[event(3, 30, begin), event(3, 50, begin)]);
+        assert!(round(&mut unwritten, &mut drain, false).is_empty());
+        assert_eq!(round(&mut unwritten, &mut drain, false), [10, 30, 40]);
+        // A round without a new event makes the last one ripe.
+        assert_eq!(round(&mut unwritten, &mut drain, false), [50]);
+        assert!(round(&mut unwritten, &mut drain, true).is_empty());
     }
 }

@@ -26,7 +26,7 @@ const MOST_NAMES: usize = 10_000;
 /// The one writer of a file.
 const SEQUENCE: u64 = 1;
 
-/// Counters are written at most this often, in nanoseconds.
+/// Counters are written at most twice in this time, in nanoseconds.
 const PACE: u64 = 1_000_000;
 
 const PROCESS: u64 = 1;
@@ -109,7 +109,18 @@ pub(super) struct Tracer {
     next_cancel: u64,
     living: u64,
     ready: u64,
+    /// When the counters were written last.
     counted: Option<u64>,
+    /// What the counters have been since then, and since when: not written yet.
+    uncounted: Option<CounterValues>,
+}
+
+/// The counters from a moment on.
+#[derive(Clone, Copy)]
+struct CounterValues {
+    at: u64,
+    living: u64,
+    ready: u64,
 }
 
 impl Tracer {
@@ -129,7 +140,7 @@ impl Tracer {
         self.now = self.now.max(at);
         self.names.clear();
         self.described.clear();
-        self.counted = None;
+        (self.counted, self.uncounted) = (None, None);
         let mut first = WireMessage::new();
         first.uint(packet::TIMESTAMP, self.now);
         first.uint(packet::SEQUENCE, SEQUENCE);
@@ -589,16 +600,29 @@ impl Tracer {
         (number, true)
     }
 
+    /// Writes the counters, unless that was done a moment ago: then what they are now is
+    /// written when more happens, or at the end of the file.
     fn count(&mut self, at_once: bool) {
+        let now = CounterValues {
+            at: self.now,
+            living: self.living,
+            ready: self.ready,
+        };
         let soon = self.counted.is_some_and(|last| self.now < last + PACE);
         if soon && !at_once {
+            let same =
+                |known: &CounterValues| (known.living, known.ready) == (now.living, now.ready);
+            // Since when they are so.
+            self.uncounted = self.uncounted.filter(same).or(Some(now));
             return;
         }
         self.counted = Some(self.now);
-        for (track, value) in [(LIVING, self.living), (READY, self.ready)] {
-            let mut more = WireMessage::new();
-            more.uint(field::COUNTER_VALUE, value);
-            self.event(self.now, field::COUNTER, track, None, more);
+        for counters in self.uncounted.take().into_iter().chain([now]) {
+            for (track, value) in [(LIVING, counters.living), (READY, counters.ready)] {
+                let mut more = WireMessage::new();
+                more.uint(field::COUNTER_VALUE, value);
+                self.event(counters.at, field::COUNTER, track, None, more);
+            }
         }
     }
 

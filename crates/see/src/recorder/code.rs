@@ -16,6 +16,11 @@ const TEXT_IN_ONE: usize = (WORDS - 1) * 8;
 const SMALL: u32 = 8;
 const PLACE: u32 = 16;
 
+/// The events that may have a text.
+const CREATE: u8 = 3;
+const CANCEL_REQUEST: u8 = 6;
+const WAIT_BEGIN: u8 = 17;
+
 const TEXT: u8 = 255;
 /// Whose the records are from here on.
 const OWNER: u8 = 254;
@@ -84,12 +89,13 @@ pub(super) fn encode(event: &Event) -> Option<Words> {
                 Lane::Pinned(n) => FIRST_PINNED + u64::from(n),
                 _ => return None,
             };
-            (lane, last(3, kind_number(kind), place(Some(site))))
+            (lane, last(CREATE, kind_number(kind), place(Some(site))))
         }
         EventKind::Attach { parent } => (parent.bits(), last(4, 0, 0)),
         EventKind::State { to } => (0, last(5, state_number(to), 0)),
         EventKind::CancelRequest { reason, site, by } => {
-            (id(by), last(6, reason_number(reason), place(Some(site))))
+            let small = reason_number(reason);
+            (id(by), last(CANCEL_REQUEST, small, place(Some(site))))
         }
         EventKind::WaitRegister => (0, last(7, 0, 0)),
         EventKind::WaitWake => (0, last(8, 0, 0)),
@@ -101,7 +107,9 @@ pub(super) fn encode(event: &Event) -> Option<Words> {
         EventKind::GuardEntered { site } => (0, last(14, 0, place(Some(site)))),
         EventKind::GuardLeft => (0, last(15, 0, 0)),
         EventKind::Dropped => (0, last(16, 0, 0)),
-        EventKind::WaitBegin { kind, site } => (0, last(17, wait_number(kind), place(site))),
+        EventKind::WaitBegin { kind, site } => {
+            (0, last(WAIT_BEGIN, wait_number(kind), place(site)))
+        }
         EventKind::WaitEnd => (0, last(18, 0, 0)),
         _ => return None,
     };
@@ -119,7 +127,7 @@ fn decode(record: &Words, owner: RingOwner) -> Option<Event> {
         2 => EventKind::Scheduled {
             by: JobId::from_bits(other),
         },
-        3 => EventKind::Create {
+        CREATE => EventKind::Create {
             kind: kind_of(small)?,
             site: at_place?,
             lane: match other {
@@ -134,7 +142,7 @@ fn decode(record: &Words, owner: RingOwner) -> Option<Event> {
         5 => EventKind::State {
             to: state_of(small)?,
         },
-        6 => EventKind::CancelRequest {
+        CANCEL_REQUEST => EventKind::CancelRequest {
             reason: reason_of(small)?,
             site: at_place?,
             by: JobId::from_bits(other),
@@ -155,7 +163,7 @@ fn decode(record: &Words, owner: RingOwner) -> Option<Event> {
         14 => EventKind::GuardEntered { site: at_place? },
         15 => EventKind::GuardLeft,
         16 => EventKind::Dropped,
-        17 => EventKind::WaitBegin {
+        WAIT_BEGIN => EventKind::WaitBegin {
             kind: wait_of(small)?,
             site: at_place,
         },
@@ -182,6 +190,23 @@ pub(super) fn text_records(text: &str) -> impl Iterator<Item = Words> {
         }
         words
     })
+}
+
+/// How many of these records of one ring, from behind, are an event whose text may be on its way:
+/// they are written one after the other.
+pub(super) fn unfinished(records: &[Words]) -> usize {
+    let parts = records.iter().rev().take_while(|r| r[3] as u8 == TEXT);
+    let parts: Vec<&Words> = parts.collect();
+    let is_short = |part: &&Words| ((part[3] >> SMALL) as u8 as usize) < TEXT_IN_ONE;
+    let most = MOST_TEXT.div_ceil(TEXT_IN_ONE);
+    if parts.first().is_some_and(is_short) || parts.len() == most {
+        return 0;
+    }
+    let event = records.len().checked_sub(parts.len() + 1);
+    match event.map(|event| records[event][3] as u8) {
+        Some(CREATE | CANCEL_REQUEST | WAIT_BEGIN) => parts.len() + 1,
+        _ => 0,
+    }
 }
 
 /// Says whose records follow, and whose came before.

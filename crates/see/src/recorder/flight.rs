@@ -16,7 +16,7 @@ use kinfolk_core::{Event, EventKind, Interests, Sink, kit};
 use kinfolk_queue::sync::fence;
 
 use crate::recorder::code::{
-    RecordedEvent, RingOwner, decode_all, encode, owner_record, text_records,
+    RecordedEvent, RingOwner, decode_all, encode, owner_record, text_records, unfinished,
 };
 use crate::recorder::recording::Recording;
 use crate::recorder::ring::{RecordRing, WORDS};
@@ -465,6 +465,8 @@ pub(crate) struct Drain {
     recorder: Arc<Recorder>,
     /// The number of the next record of each ring.
     next: Vec<u64>,
+    /// Where each ring ended when its last event was left for the next time.
+    left: Vec<u64>,
     lost: u64,
 }
 
@@ -474,20 +476,31 @@ impl Recorder {
         Drain {
             recorder: self.clone(),
             next: Vec::new(),
+            left: Vec::new(),
             lost: 0,
         }
     }
 }
 
 impl Drain {
-    /// Adds the new events of all rings, ring by ring. The answer is how many were lost so far.
-    pub(crate) fn read(&mut self, events: &mut Vec<RecordedEvent>) -> u64 {
+    /// Adds the new events of all rings, ring by ring. An event that is the last of its ring is
+    /// left for the next time, once, if a text of its may follow; unless this is the last time.
+    /// The answer is how many were lost so far.
+    pub(crate) fn read(&mut self, events: &mut Vec<RecordedEvent>, is_last: bool) -> u64 {
         let rings = lock(&self.recorder.rings).clone();
         self.next.resize(rings.len(), 0);
-        for (thread, next) in rings.iter().zip(&mut self.next) {
+        self.left.resize(rings.len(), 0);
+        let places = self.next.iter_mut().zip(&mut self.left);
+        for (thread, (next, left)) in rings.iter().zip(places) {
             let owner = *lock(&thread.owner);
-            let part = thread.ring.read(*next);
+            let mut part = thread.ring.read(*next);
+            let unfinished = unfinished(&part.records);
             *next = part.next;
+            if unfinished > 0 && *left != part.next && !is_last {
+                *left = part.next;
+                *next -= unfinished as u64;
+                part.records.truncate(part.records.len() - unfinished);
+            }
             self.lost += part.lost;
             events.extend(decode_all(&part.records, owner));
         }
@@ -543,5 +556,57 @@ impl Sink for Recorder {
 
     fn interests(&self) -> Interests {
         self.interests
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::Location;
+
+    use kinfolk_core::{JobId, JobKind, Lane};
+
+    use super::*;
+
+    /// A reader that comes between an event and its text does not take the event without it. An
+    /// event without a text is read the next time.
+    #[test]
+    fn see_4_an_event_is_read_with_its_text() {
+        let recorder = Recorder::builder().interests(Interests::ALL).build();
+        let mut drain = recorder.drain();
+        let event = |at: u64, kind: EventKind| Event::new(JobId::from_bits(1).unwrap(), at, kind);
+        let create = |at: u64| {
+            let (kind, site, lane) = (JobKind::Task, Location::caller(), Lane::Pool);
+            event(at, EventKind::Create { kind, site, lane })
+        };
+        let mut read = |is_last: bool| -> Vec<(u64, Option<String>)> {
+            let mut events = Vec::new();
+            assert_eq!(drain.read(&mut events, is_last), 0);
+            let all = events.into_iter();
+            all.map(|one| (one.event.at, one.text)).collect()
+        };
+        let long = "a name that takes two records and a part of a third";
+        recorder.event(&event(1, EventKind::PollBegin));
+        recorder.event(&create(2));
+        assert_eq!(read(false), [(1, None)]);
+        // Its text comes, in three parts.
+        let ring = lock(&recorder.rings)[0].clone();
+        for (n, part) in text_records(long).enumerate() {
+            ring.ring.push(part);
+            if n == 0 {
+                assert!(read(false).is_empty());
+            }
+        }
+        assert_eq!(read(false), [(2, Some(long.to_string()))]);
+        recorder.event(&create(3));
+        assert!(read(false).is_empty());
+        assert_eq!(read(false), [(3, None)], "none follows");
+        recorder.event(&create(4));
+        assert_eq!(read(true), [(4, None)]);
+        // As long as a text can be: it is whole.
+        recorder.event_with(&create(5), &"x".repeat(200));
+        assert_eq!(read(false), [(5, Some("x".repeat(96)))]);
+        // A short one ends in a part that is not full.
+        recorder.event_with(&create(6), "short");
+        assert_eq!(read(false), [(6, Some("short".to_string()))]);
     }
 }

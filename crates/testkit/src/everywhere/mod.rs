@@ -297,6 +297,7 @@ where
             watched,
             went: Everywhere::default(),
             has_dropped: false,
+            is_picked: only.is_some(),
         };
         if let Some(case) = only {
             for seed in seeds {
@@ -339,6 +340,8 @@ struct Tour<F, C> {
     went: Everywhere,
     /// True after a run has dropped the scenario's future.
     has_dropped: bool,
+    /// The environment picks the one run.
+    is_picked: bool,
 }
 
 impl<F, B, C> Tour<F, C>
@@ -400,7 +403,8 @@ where
     /// One run, and what must hold after it.
     fn run(&mut self, case: StopCase, seed: u64) -> Went {
         let place = SharedStoppedAt::default();
-        let went = match self.tried(case, seed, place.clone(), None) {
+        let tape = self.is_picked.then(Tape::new);
+        let went = match self.tried(case, seed, place.clone(), tape.as_ref()) {
             Ok(went) => went,
             Err(panic) => self.explain(case, seed, panic, &place),
         };
@@ -420,8 +424,9 @@ where
         catch_unwind(AssertUnwindSafe(|| {
             let run = StoppedRun::new(case, seed, &self.scenario, self.options, place, tape);
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
+            let (tree, this) = (run.sim.tree(), Some(WatchedRun::Point(words)));
             self.watched
-                .watch_run(run.sim.tree(), WatchedRun::Point(words));
+                .watch_recorded(tree, this, tape, || self.recording(case, seed));
             let (went, kernel) = run.go();
             if !case.stop.drops() || self.options.dropped {
                 (self.check)(&kernel);
@@ -430,9 +435,14 @@ where
         }))
     }
 
-    /// A run has failed: reports which run it was, where the scenario was stopped, and how to
-    /// run it alone. For that it is run once more and recorded, and if it does not fail again
-    /// the report says so instead: something in it does not come from the seed.
+    /// The name of the recording of a run.
+    fn recording(&self, case: StopCase, seed: u64) -> String {
+        format!("{}-{seed}-{}", self.name, case.to_text())
+    }
+
+    /// A run has failed: says which it was, where it was stopped, and how to run it
+    /// alone. For that it is run once more and recorded, and if it does not fail again that is
+    /// said instead: something in it does not come from the seed.
     fn explain(
         &mut self,
         case: StopCase,
@@ -472,7 +482,7 @@ where
             false => "",
         };
         let words = format!("{when}{place} ({replay}): {text}{dropped}");
-        let run = format!("{}-{seed}-{}", self.name, case.to_text());
+        let run = self.recording(case, seed);
         match tape.write(&run, &format!("{}: {words}", self.name)) {
             Some(recorded) => panic!("{words}\n{recorded}"),
             None => panic!("{words}"),
