@@ -2,6 +2,7 @@
 //! of its own in one turn.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
@@ -33,6 +34,8 @@ where
 pub struct Lost {
     /// The job that failed, if a failure decided.
     culprit: Option<(JobId, String)>,
+    /// What the caller has given the winner to say.
+    words: Option<&'static str>,
     /// An interrupt decided: then a task from outside is not waited for.
     at_once: bool,
 }
@@ -41,6 +44,7 @@ impl Lost {
     pub(crate) fn to_success() -> Lost {
         Lost {
             culprit: None,
+            words: None,
             at_once: false,
         }
     }
@@ -48,6 +52,7 @@ impl Lost {
     pub(crate) fn to_interrupt() -> Lost {
         Lost {
             culprit: None,
+            words: None,
             at_once: true,
         }
     }
@@ -56,13 +61,20 @@ impl Lost {
         let name = error.job_name().map(ToString::to_string);
         Lost {
             culprit: error.job().zip(name),
+            words: None,
             at_once: false,
         }
+    }
+
+    /// With these words for the losers.
+    pub(crate) fn saying(self, words: Option<&'static str>) -> Lost {
+        Lost { words, ..self }
     }
 
     fn why(&self, site: &'static Location<'static>) -> Why {
         let mut why = Why::new(ReasonKind::RaceLost, site);
         why.culprit = self.culprit.clone();
+        why.text = self.words.map(Cow::Borrowed);
         why
     }
 }
