@@ -2,10 +2,10 @@
 //! two; a `TaskTracker` waits for these tasks, and a `CancellationToken` tells them when the
 //! grace after SIGTERM is spent.
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
+use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::shop::Shop;
-use crate::tally::Tally;
-use crate::{BoxError, GRACE, LIMIT};
+use crate::tally::{Tally, Work};
+use crate::{BoxError, Limits};
 
 /// What the handlers share.
 #[derive(Clone)]
 struct Shared {
     shop: Shop,
-    tally: Tally,
+    limits: Limits,
     tracker: TaskTracker,
     token: CancellationToken,
 }
@@ -29,24 +29,30 @@ struct Shared {
 ///
 /// # Errors
 /// Of the network.
-pub async fn serve(listener: TcpListener, shop: Shop, tally: Tally) -> Result<(), BoxError> {
+pub async fn serve(
+    listener: TcpListener,
+    shop: Shop,
+    tally: Tally,
+    limits: Limits,
+) -> Result<(), BoxError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let (tracker, token) = (TaskTracker::new(), CancellationToken::new());
     let told = CancellationToken::new();
     let shared = Shared {
         shop,
-        tally: tally.clone(),
+        limits,
         tracker: tracker.clone(),
         token: token.clone(),
     };
     let router = Router::new().route("/order/{id}", post(order));
-    let serve = axum::serve(listener, router.with_state(shared));
+    let router = tally.clone().around(router.with_state(shared));
+    let serve = axum::serve(listener, router);
     let serve = serve.with_graceful_shutdown(told.clone().cancelled_owned());
     let stop = async {
         terminate.recv().await;
         tally.stopping();
         told.cancel();
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(limits.grace).await;
         token.cancel();
         std::future::pending::<()>().await;
     };
@@ -62,20 +68,23 @@ pub async fn serve(listener: TcpListener, shop: Shop, tally: Tally) -> Result<()
     }
 }
 
-async fn order(State(shared): State<Shared>, Path(id): Path<i64>) -> StatusCode {
+async fn order(
+    State(shared): State<Shared>,
+    Extension(work): Extension<Work>,
+    Path(id): Path<i64>,
+) -> StatusCode {
     let Shared {
         shop,
-        tally,
+        limits,
         tracker,
         token,
     } = shared;
-    let (visit, work) = tally.visit();
     let task = tracker.spawn(async move {
         let _work = work;
         let steps = async {
             shop.reserve(id).await?;
             tokio::select! {
-                done = timeout(LIMIT, shop.charge(id)) => done??,
+                done = timeout(limits.bank, shop.charge(id)) => done??,
                 () = token.cancelled() => return Err("the server stops".into()),
             }
             shop.confirm(id).await
@@ -86,10 +95,8 @@ async fn order(State(shared): State<Shared>, Path(id): Path<i64>) -> StatusCode 
         }
         done.is_ok()
     });
-    let status = match task.await {
+    match task.await {
         Ok(true) => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    visit.answered();
-    status
+    }
 }

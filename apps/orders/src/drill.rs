@@ -3,20 +3,19 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sqlx::{Row, query};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::{sleep, timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
 
-use crate::bank::Bank;
+use crate::bank::{Bank, Manner};
 use crate::load::Answers;
+use crate::process::{Folder, Process, ServerProcess};
 use crate::shop::{self, STOCK};
 use crate::tally::Counts;
-use crate::{BoxError, Kind};
+use crate::{BoxError, Kind, Limits};
 
 /// A server that stops no sooner is killed.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -47,6 +46,8 @@ pub struct Column {
     pub stopped_after: Duration,
     /// It had to be killed.
     pub killed: bool,
+    /// What it said on standard error.
+    pub said: String,
 }
 
 /// The books of the shop and of the bank, when the server has ended.
@@ -62,96 +63,53 @@ pub struct Books {
     pub stock_lost: i64,
 }
 
-/// A folder that is removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(kind: Kind, seed: u64) -> Result<Folder, BoxError> {
-        let name = format!("orders-{}-{}-{seed}", std::process::id(), kind as u8);
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Runs one server under load. `exe` is this program.
 ///
 /// # Errors
 /// If a process cannot be started, or says something else than it should.
 pub async fn run(exe: &Path, kind: Kind, plan: Plan) -> Result<Column, BoxError> {
-    let folder = Folder::new(kind, plan.seed)?;
-    let bank = Bank::open().await?;
-    let args = [
-        "server",
-        kind.name(),
-        folder.0.to_str().ok_or("a folder with a plain name")?,
-        &bank.at().to_string(),
-    ];
-    let (mut server, mut says) = start(exe, &args)?;
-    // Its end is the end of the server, and a wait would close it.
-    let _open = server.stdin.take();
-    let at = says.next_line().await?.ok_or("where the server listens")?;
+    let folder = Folder::new(&plan.seed.to_string(), kind)?;
+    let bank = Bank::open(Manner::ByTheClock).await?;
+    let limits = Limits::default();
+    let mut server = ServerProcess::start(exe, kind, &folder, &bank, limits).await?;
     let args = [
         "load",
-        &at,
+        &server.at.to_string(),
         &plan.clients.to_string(),
         &plan.seed.to_string(),
     ];
-    let (mut load, mut load_says) = start(exe, &args)?;
-    let mut tell = load.stdin.take().ok_or("standard input of the load")?;
+    let mut load = Process::start(exe, &args)?;
     sleep(plan.before).await;
 
-    tell.write_all(b"stopping\n").await?;
+    load.tell.write_all(b"stopping\n").await?;
     let since = Instant::now();
-    let id = server.id().ok_or("the server has ended by itself")?;
-    let mut kill = Command::new("kill");
-    let sent = kill.args(["-TERM", &id.to_string()]).status().await?;
-    if !sent.success() {
-        return Err("SIGTERM could not be sent".into());
-    }
-    let killed = timeout(LONGEST, server.wait()).await.is_err();
+    server.terminate().await?;
+    let killed = !server.ends_within(LONGEST).await;
     let stopped_after = since.elapsed();
     if killed {
         server.kill().await?;
     }
 
-    tell.write_all(b"over\n").await?;
-    drop(tell);
-    let answers = load_says.next_line().await?.unwrap_or_default();
+    load.tell.write_all(b"over\n").await?;
+    drop(load.tell);
+    let answers = load.says.next_line().await?.unwrap_or_default();
     let answers = Answers::read(&answers).ok_or("what the clients saw")?;
-    load.wait().await?;
-    let counts = says.next_line().await?.unwrap_or_default();
+    load.child.wait().await?;
+    let (counts, said) = server.last_words().await?;
     Ok(Column {
         kind,
         answers,
-        counts: Counts::read(&counts).unwrap_or_default(),
-        books: compare(&folder.0, &bank).await?,
+        counts,
+        books: compare(&folder, &bank).await?,
         stopped_after,
         killed,
+        said,
     })
 }
 
-/// Starts this program again. It ends with its handle.
-fn start(exe: &Path, args: &[&str]) -> Result<(Child, Lines<BufReader<ChildStdout>>), BoxError> {
-    let mut child = Command::new(exe)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let out = child.stdout.take().ok_or("standard output")?;
-    Ok((child, BufReader::new(out).lines()))
-}
-
 /// Compares the books.
-async fn compare(folder: &Path, bank: &Bank) -> Result<Books, BoxError> {
-    let pool = shop::open(folder).await?;
+pub(crate) async fn compare(folder: &Folder, bank: &Bank) -> Result<Books, BoxError> {
+    let pool = shop::open(&folder.0).await?;
     let mut states = HashMap::new();
     for row in query("SELECT id, state FROM orders")
         .fetch_all(&pool)
@@ -182,51 +140,63 @@ async fn compare(folder: &Path, bank: &Bank) -> Result<Books, BoxError> {
     Ok(books)
 }
 
+/// The rows of a table, with a column for each of these.
+pub(crate) struct Rows<'a, 'f, T> {
+    out: &'a mut fmt::Formatter<'f>,
+    columns: &'a [T],
+}
+
+impl<'a, 'f, T> Rows<'a, 'f, T> {
+    pub(crate) fn new(out: &'a mut fmt::Formatter<'f>, columns: &'a [T]) -> Rows<'a, 'f, T> {
+        Rows { out, columns }
+    }
+
+    pub(crate) fn row(&mut self, name: &str, cell: impl Fn(&T) -> String) -> fmt::Result {
+        let mut line = format!("{name:44}");
+        for column in self.columns {
+            write!(line, "{:>16}", cell(column))?;
+        }
+        writeln!(self.out, "{line}")
+    }
+}
+
 /// The table of all three.
 pub struct Table(pub Vec<Column>);
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut row = |name: &str, cell: &dyn Fn(&Column) -> String| {
-            let mut line = format!("{name:44}");
-            for column in &self.0 {
-                let _ = write!(line, "{:>16}", cell(column));
-            }
-            writeln!(f, "{line}")
-        };
-        row("", &|of| of.kind.name().into())?;
-        row("orders made, and the client knows", &|of| {
+        let mut table = Rows::new(f, &self.0);
+        table.row("under load", |of| of.kind.name().into())?;
+        table.row("orders made, and the client knows", |of| {
             of.answers.made.to_string()
         })?;
-        row("clients that hung up", &|of| of.answers.hung_up.to_string())?;
-        row("orders half done at the end", &|of| {
+        table.row("clients that hung up", |of| of.answers.hung_up.to_string())?;
+        table.row("orders half done at the end", |of| {
             of.books.half_done.to_string()
         })?;
-        row("  the bank has the money, no order is paid", &|of| {
+        table.row("  the bank has the money, no order is paid", |of| {
             of.books.money_taken.to_string()
         })?;
-        row("  pieces lost from the stock", &|of| {
+        table.row("  pieces lost from the stock", |of| {
             of.books.stock_lost.to_string()
         })?;
-        row("work without a client, at SIGTERM", &|of| {
+        table.row("work without a client, at SIGTERM", |of| {
             of.counts.at_stop.to_string()
         })?;
-        row("work that went on without its client", &|of| {
+        table.row("work that went on without its client", |of| {
             of.counts.ran_on.to_string()
         })?;
-        row("  for how long at most, ms", &|of| {
+        table.row("  for how long at most, ms", |of| {
             format!("{:.1}", of.counts.longest.as_secs_f64() * 1e3)
         })?;
-        row("answered after SIGTERM: made", &|of| {
+        table.row("answered after SIGTERM: made", |of| {
             of.answers.made_late.to_string()
         })?;
-        row("answered after SIGTERM: refused", &|of| {
+        table.row("answered after SIGTERM: refused", |of| {
             of.answers.refused_late.to_string()
         })?;
-        row("cut off without an answer", &|of| {
-            of.answers.cut.to_string()
-        })?;
-        row("time to stop, ms", &|of| match of.killed {
+        table.row("cut off without an answer", |of| of.answers.cut.to_string())?;
+        table.row("time to stop, ms", |of| match of.killed {
             true => "killed".into(),
             false => of.stopped_after.as_millis().to_string(),
         })

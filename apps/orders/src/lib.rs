@@ -6,17 +6,34 @@ pub mod bank;
 pub mod by_the_guides;
 pub mod drill;
 pub mod load;
+mod process;
+pub mod script;
 pub mod shop;
 pub mod tally;
 pub mod with_kinfolk;
 
 use std::time::Duration;
 
-/// How long the bank may take, in all three.
-pub const LIMIT: Duration = Duration::from_secs(1);
+/// The limits of a server, the same in all three.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long the bank may take.
+    pub bank: Duration,
+    /// How long requests may go on after SIGTERM.
+    pub grace: Duration,
+    /// How long what is being undone may take after that. Only the server on Kinfolk has it.
+    pub undo: Duration,
+}
 
-/// How long requests may go on after SIGTERM, in all three.
-pub const GRACE: Duration = Duration::from_millis(500);
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            bank: Duration::from_secs(1),
+            grace: Duration::from_millis(500),
+            undo: Duration::from_secs(4),
+        }
+    }
+}
 
 /// An error of any kind.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

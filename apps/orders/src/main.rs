@@ -1,19 +1,21 @@
-//! `orders`: runs the three servers under load, one after the other, and prints a table. Its
-//! other roles, with arguments, are those that it starts itself.
+//! `orders`: runs the three servers through the script and under load, one after the other, and
+//! prints two tables. Its other roles, with arguments, are those that it starts itself.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use kinfolk::OrFail;
-use kinfolk::tokio::Root;
 use orders::drill::{self, Plan, Table};
+use orders::script::{self, ScriptTable};
 use orders::shop::Shop;
 use orders::tally::Tally;
-use orders::{BoxError, Kind, axum_alone, by_the_guides, load, with_kinfolk};
+use orders::{BoxError, Kind, Limits, axum_alone, by_the_guides, load, with_kinfolk};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+
+/// How long a server is waited for that may never do what the script asks for.
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// What a role returns.
 type Ended = Result<(), BoxError>;
@@ -24,9 +26,14 @@ fn main() -> Result<ExitCode, BoxError> {
     let runtime = runtime()?;
     match args[..] {
         [] => runtime.block_on(all())?,
-        ["server", kind, folder, bank] => {
+        ["server", kind, folder, at, bank, grace, undo] => {
             let kind = Kind::of(kind).ok_or("one of the three")?;
-            return serve(&runtime, kind, Path::new(folder), bank.parse()?);
+            let limits = Limits {
+                bank: Duration::from_millis(bank.parse()?),
+                grace: Duration::from_millis(grace.parse()?),
+                undo: Duration::from_millis(undo.parse()?),
+            };
+            return serve(&runtime, kind, Path::new(folder), at.parse()?, limits);
         }
         ["load", server, clients, seed] => {
             let load = load::run(server.parse()?, clients.parse()?, seed.parse()?);
@@ -44,8 +51,14 @@ fn runtime() -> Result<Runtime, BoxError> {
     Ok(builder.worker_threads(2).enable_all().build()?)
 }
 
-/// Runs all three, and prints the table.
+/// Runs all three, and prints both tables.
 async fn all() -> Ended {
+    let exe = std::env::current_exe()?;
+    let mut scripted = Vec::new();
+    for kind in Kind::ALL {
+        scripted.push(script::play(&exe, kind, PATIENCE).await?);
+    }
+    println!("{}", ScriptTable(scripted));
     let seed = match std::env::var("ORDERS_SEED") {
         Ok(seed) => seed.parse()?,
         Err(_) => SystemTime::UNIX_EPOCH.elapsed()?.as_micros() as u64,
@@ -58,7 +71,7 @@ async fn all() -> Ended {
     };
     let mut columns = Vec::new();
     for kind in Kind::ALL {
-        columns.push(drill::run(&std::env::current_exe()?, kind, plan).await?);
+        columns.push(drill::run(&exe, kind, plan).await?);
     }
     print!("{}", Table(columns));
     Ok(())
@@ -70,6 +83,7 @@ fn serve(
     kind: Kind,
     folder: &Path,
     bank: SocketAddr,
+    limits: Limits,
 ) -> Result<ExitCode, BoxError> {
     // It does not outlive the drill, however that ends.
     std::thread::spawn(|| {
@@ -83,17 +97,16 @@ fn serve(
     let (theirs, counts) = (shop.clone(), tally.clone());
     let code = match kind {
         Kind::AxumAlone => {
-            runtime.block_on(axum_alone::serve(listener, theirs, counts))?;
+            runtime.block_on(axum_alone::serve(listener, theirs, counts, limits))?;
             ExitCode::SUCCESS
         }
         Kind::ByTheGuides => {
-            runtime.block_on(by_the_guides::serve(listener, theirs, counts))?;
+            runtime.block_on(by_the_guides::serve(listener, theirs, counts, limits))?;
             ExitCode::SUCCESS
         }
         Kind::WithKinfolk => runtime.block_on(async {
-            let root = Root::builder().signals(true).quiet(true);
-            let root = root.build_current().or_fail()?;
-            let main = with_kinfolk::serve(listener, theirs, counts);
+            let root = with_kinfolk::root(limits)?;
+            let main = with_kinfolk::serve(root.clone(), listener, theirs, counts, limits);
             Ok::<_, BoxError>(root.run_main(main).await)
         })?,
     };

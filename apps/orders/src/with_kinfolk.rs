@@ -1,73 +1,68 @@
-//! The service on Kinfolk: each request is a job of the server's scope, and its work is a
-//! child of it, which is told when the client hangs up, when time is up and when the server
-//! stops, and undoes what it has done.
+//! The service on Kinfolk: each request is a job of the server, told when its client hangs up,
+//! when time is up and when the server stops; it undoes what it has done, and the server waits
+//! for that.
 
-use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use kinfolk::{
-    OrCancel, OrFail, Result, Scope, cleanup, park, scope, shield, sleep, spawn, timeout,
-};
-use kinfolk_tokio::TokenExt;
+use axum::{Extension, Router};
+use kinfolk::tokio::Root;
+use kinfolk::{OrCancel, OrFail, Result, cleanup, on_cancel, shield, timeout};
+use kinfolk_tower::{RequestLayer, ServeReport, Server};
 use tokio::net::TcpListener;
 
+use crate::Limits;
 use crate::shop::Shop;
 use crate::tally::{Tally, Work};
-use crate::{GRACE, LIMIT};
+
+/// A root that hears SIGTERM.
+///
+/// # Errors
+/// If this tokio runtime has a root already.
+pub fn root(limits: Limits) -> Result<Root> {
+    let grace = limits.grace.saturating_add(limits.undo);
+    Root::builder().signals(true).grace(grace).build_current()
+}
 
 /// Serves until its job is told, and a grace longer.
 ///
 /// # Errors
 /// Of the network.
-pub async fn serve(listener: TcpListener, shop: Shop, tally: Tally) -> Result<()> {
-    scope(async |server: Scope| {
-        let theirs = tally.clone();
-        server.on_cancel(move |_| theirs.stopping()).keep();
-        let told = server.token();
-        let requests = Scope::named("requests").supervisor();
-        shield(requests.run(async |requests: Scope| {
-            let (stops, is_told) = (requests.clone(), told.clone());
-            // A service: it ends with the requests.
-            let grace = requests.spawn_service(async move {
-                is_told.cancelled_owned().or_cancel().await?;
-                sleep(GRACE).await?;
-                stops.cancel("the grace is spent");
-                park().await
-            });
-            grace.into_job();
-            let handler =
-                move |Path(id): Path<i64>| order(requests.clone(), shop.clone(), tally.clone(), id);
-            let router = Router::new().route("/order/{id}", post(handler));
-            let serve = axum::serve(listener, router);
-            serve.with_graceful_shutdown(told.cancelled_owned()).await?;
-            Ok(())
-        }))
-        .await
-    })
-    .await
+pub async fn serve(
+    root: Root,
+    listener: TcpListener,
+    shop: Shop,
+    tally: Tally,
+    limits: Limits,
+) -> Result<ServeReport> {
+    let theirs = tally.clone();
+    let _told = on_cancel(move |_| theirs.stopping());
+    let server = Server::new(&root, listener).grace(limits.grace);
+    let served = server.serve(move |requests| {
+        let router = Router::new().route("/order/{id}", post(order));
+        let router = router.with_state((shop, limits));
+        tally.around(router.layer(RequestLayer::new(requests)))
+    });
+    served.await
 }
 
-async fn order(requests: Scope, shop: Shop, tally: Tally, id: i64) -> StatusCode {
-    let (visit, work) = tally.visit();
-    let request = requests.task("order").host(async {
-        // A child: if the client hangs up, axum drops all but that.
-        spawn(fulfil(shop, work, id)).await
-    });
-    let status = match request.await {
+async fn order(
+    State((shop, limits)): State<(Shop, Limits)>,
+    Extension(_work): Extension<Work>,
+    Path(id): Path<i64>,
+) -> StatusCode {
+    match fulfil(shop, limits, id).await {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    visit.answered();
-    status
+    }
 }
 
-async fn fulfil(shop: Shop, _work: Work, id: i64) -> Result<()> {
+async fn fulfil(shop: Shop, limits: Limits, id: i64) -> Result<()> {
     let steps = async {
         // The database goes on with what it was asked, also when no future waits for it.
         shield(async { shop.reserve(id).await.or_fail() }).await?;
         let charge = async { shop.charge(id).or_cancel().await?.or_fail() };
-        timeout(LIMIT, charge).await?;
+        timeout(limits.bank, charge).await?;
         shield(async { shop.confirm(id).await.or_fail() }).await
     };
     let done = steps.await;

@@ -658,6 +658,27 @@ pub async fn handle_7_a_race_ends_with_the_first_of_any_sort(lab: Lab) {
     assert_eq!(lab.elapsed(), 3 * MS);
 }
 
+/// handle-7: the winner may say why the others have lost; the words of another branch are not
+/// said for it.
+pub async fn handle_7_the_winner_of_a_race_says_why(lab: Lab) {
+    let words = Log::new();
+    let listens = || async {
+        let told = park().await.expect_err("it loses");
+        words.say(told.reason().text().unwrap_or("nothing"));
+        Ok::<u32, Error>(0)
+    };
+    let won = race((after(MS, 1), listens())).telling(0, "closed").await;
+    assert_eq!(won.unwrap(), 1);
+    let won = race((after(MS, 1), listens())).telling(1, "closed").await;
+    assert_eq!(won.unwrap(), 1);
+    let failed = race((listens(), fails_after(MS, "no"))).telling(1, "torn");
+    failure(failed.await, ErrorKind::Failed);
+    let arm = select!(listens(), sleep(MS)).telling(1, "late").await;
+    assert!(matches!(arm.unwrap(), Arm::B(())));
+    assert_eq!(words.text(), "closed nothing torn late");
+    assert_eq!(lab.elapsed(), 4 * MS);
+}
+
 /// handle-7: branches begin in the order given; when it is decided, those that
 /// have not begun are dropped unpolled, and no job is made for them.
 pub async fn handle_7_branches_that_have_not_begun_never_do(lab: Lab) {

@@ -72,6 +72,7 @@ macro_rules! for_each_case {
                 cancel_7_a_loser_that_is_told_and_then_deaf,
                 cancel_7_children_of_a_loser_are_told_and_waited_for,
                 handle_7_a_race_ends_with_the_first_of_any_sort,
+                handle_7_the_winner_of_a_race_says_why,
                 handle_7_branches_that_have_not_begun_never_do,
                 handle_7_an_enclosing_cancel_is_nobodys_win,
                 handle_7_a_cancel_while_losers_finish,

@@ -9,8 +9,9 @@ use kinfolk_core::{
     Clock, Error, FailureHook, ForcedHook, Patience, Result, Sink, Tree, TreeOptions,
 };
 use kinfolk_signals::{MainSignals, Manner};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::bare_spawns::{BareSpawnHook, BareSpawnSink};
 use crate::host::TokioHost;
 use crate::keeper;
 use crate::local_lane::LocalDriver;
@@ -25,6 +26,7 @@ pub struct RootBuilder {
     clock: Option<Arc<dyn Clock>>,
     has: Has,
     manner: Manner,
+    on_bare_spawn: Option<BareSpawnHook>,
     /// The line that asked for signals.
     listen: Option<&'static Location<'static>>,
 }
@@ -36,6 +38,7 @@ impl RootBuilder {
             clock: None,
             has: Has::default(),
             manner: Manner::default(),
+            on_bare_spawn: None,
             listen: None,
         }
     }
@@ -103,6 +106,32 @@ impl RootBuilder {
         self
     }
 
+    /// Sets the hook that is told of tokio tasks that a job starts by `tokio::spawn`: no scope
+    /// waits for them, and no cancel reaches them. For tests: on a current-thread runtime, where
+    /// only the job can have started what is new after its turn. On other runtimes it is never
+    /// called. What is [adopted](crate::AdoptExt::adopt) in the same turn is not reported; what a
+    /// library starts for itself is.
+    ///
+    /// ```
+    /// # mod kinfolk { pub use kinfolk_core::*; pub mod tokio { pub use kinfolk_tokio::*; } }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> kinfolk::Result<()> {
+    /// let root = kinfolk::tokio::Root::builder()
+    ///     .on_bare_spawn(Box::new(|found| println!("{found}")))
+    ///     .build();
+    /// root.run(async {
+    ///     drop(tokio::spawn(async {})); // reported
+    /// })
+    /// .await?;
+    /// # root.shutdown().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_bare_spawn(mut self, hook: BareSpawnHook) -> Self {
+        self.on_bare_spawn = Some(hook);
+        self
+    }
+
     /// Sets how long a cancelled job may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
@@ -144,7 +173,7 @@ impl RootBuilder {
     /// [signals](RootBuilder::signals) cannot be caught, or outside every `LocalSet` for a
     /// [local](RootBuilder::local) root.
     #[track_caller]
-    pub fn build(self) -> Root {
+    pub fn build(mut self) -> Root {
         let tokio = Handle::try_current().unwrap_or_else(|_| {
             panic!(
                 "a Kinfolk root on tokio was made outside a tokio runtime: \
@@ -156,6 +185,12 @@ impl RootBuilder {
         if self.has.main_lane {
             // Panics outside a set, and then nothing of the root was made.
             drop(tokio::task::spawn_local(async {}));
+        }
+        if tokio.runtime_flavor() == RuntimeFlavor::CurrentThread
+            && let Some(hook) = self.on_bare_spawn
+        {
+            let sink = BareSpawnSink::new(tokio.clone(), hook, self.options.sink.take());
+            self.options.sink = Some(Arc::new(sink));
         }
         let machine = Arc::new(Machine::new(tokio, self.clock, self.has));
         let changed = Arc::downgrade(&machine.changed);

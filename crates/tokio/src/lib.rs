@@ -31,7 +31,8 @@
 //! inside a job should do so in [`block_in_place`] of this crate, not in tokio's.
 //!
 //! Tasks that were started with `tokio::spawn` are no jobs. [`AdoptExt::adopt`] makes one the
-//! child of a scope; [`Root::enter`] makes a job of a future that a tokio task polls.
+//! child of a scope; [`Root::enter`] makes a job of a future that a tokio task polls. In a test
+//! [`RootBuilder::on_bare_spawn`] reports a `tokio::spawn` in a job.
 //!
 //! When the tokio runtime is dropped, every job below the root is dropped where it
 //! waits, and ends as cancelled with `ReasonKind::HostGone`.
@@ -39,6 +40,7 @@
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod bare_spawns;
 mod bridge;
 mod builder;
 mod clock;
@@ -54,6 +56,7 @@ mod root;
 mod seat;
 mod watch;
 
+pub use bare_spawns::{BareSpawnHook, BareSpawns};
 #[cfg(feature = "tokio-util")]
 pub use bridge::TokenExt;
 pub use bridge::{AdoptExt, Within, within};

@@ -28,7 +28,7 @@ use crate::time_limit::{TimeoutFormat, TimeoutHeader};
 ///
 /// | | the handler | the client gets |
 /// |---|---|---|
-/// | the client hangs up | is told; with no point to hear it is dropped | – |
+/// | the client hangs up | is told, with the words [`CLIENT_GONE`](crate::CLIENT_GONE); with no point to hear it is dropped | – |
 /// | the same on a [detached](RequestLayer::detached) route | goes on to its end | – |
 /// | the deadline passes | is told; with no point to hear it is dropped | 504, whatever the handler returns; a body that has begun is broken off |
 /// | the scope is cancelled | is told, and has its [patience](RequestLayer::patience) | 503, whatever the handler returns; a body that has begun is told, and broken off at the first frame that must wait for its client |

@@ -80,6 +80,7 @@ mod time_limit;
 pub use answer::LayerAnswer;
 pub use layer::{RequestLayer, RequestService};
 pub use listen::Listen;
+pub use request_job::CLIENT_GONE;
 pub use response::{RequestBody, RequestFuture};
 pub use serve_report::ServeReport;
 pub use server::Server;

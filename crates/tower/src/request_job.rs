@@ -19,6 +19,25 @@ use crate::admission::Ticket;
 use crate::answer::LayerAnswer;
 use crate::exchange::{BodyFacts, Exchange, Head};
 
+/// What a handler is told when its client has hung up: the [text](kinfolk_core::Reason::text) of
+/// the reason, whose kind is [`RaceLost`](kinfolk_core::ReasonKind::RaceLost).
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// use std::time::Duration;
+///
+/// use kinfolk_tower::CLIENT_GONE;
+///
+/// async fn slow() -> &'static str {
+///     if let Err(told) = kinfolk::sleep(Duration::from_secs(3)).await {
+///         let is_abandoned = told.reason().text() == Some(CLIENT_GONE);
+///         println!("stopped; the client has hung up: {is_abandoned}");
+///     }
+///     "slow"
+/// }
+/// ```
+pub const CLIENT_GONE: &str = "the client has hung up";
+
 /// The job's side of an [`Exchange`]. Dropped, it ends what has not ended: a job that is never
 /// polled, and one that is dropped by force, leave no client without an answer.
 pub(crate) struct JobSide<D>(Arc<Exchange<D>>);
@@ -86,7 +105,8 @@ impl<D: Send + 'static> RequestJob<D> {
                 return work.await;
             }
             let gone = poll_fn(|cx| exchange.poll_gone(cx));
-            select!(gone.or_cancel(), work).await.map(drop)
+            let decided = select!(gone.or_cancel(), work).telling(0, CLIENT_GONE);
+            decided.await.map(drop)
         };
         // The answer to its own deadline was given when that passed.
         let ended = options.run_future(body).or_none().await.map(drop);

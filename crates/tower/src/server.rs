@@ -1,8 +1,11 @@
 //! [`Server`]: accepts connections, and ends as its scope says.
 
 use std::fmt;
-
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Buf;
@@ -10,6 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use kinfolk_core::host::say::{Topic, quoted, say};
+use kinfolk_core::host::{contained, discard};
 use kinfolk_core::kit::{Completion, completion};
 use kinfolk_core::{
     Arm, BoxError, Error, ErrorKind, Job, Lease, Reason, Result, Scope, TreeSnapshot, now,
@@ -121,8 +125,8 @@ impl<L: Listen> Server<L> {
     ///
     /// A connection that fails is no failure of the server unless its service is to blame, and
     /// then it is an [attempt's](kinfolk_core::Scope::attempt). When accepting fails, because no
-    /// file is free for instance, that is said on standard error, and the server tries again
-    /// after a pause.
+    /// file is free for instance, or panics, that is said on standard error, and the server tries
+    /// again after a pause. A service that panics when it is cloned costs its connection.
     ///
     /// # Errors
     /// If it is awaited outside every job.
@@ -179,8 +183,13 @@ impl<L: Listen> Server<L> {
                 _ => unreachable!("there are two arms"),
             };
             accepted += 1;
-            let name = format!("connection {peer:?}");
-            let (service, http, told) = (service.clone(), http.clone(), told.clone());
+            let name = name_of(&peer);
+            let Some(service) = clone_of(&service) else {
+                discard(io);
+                discard(peer);
+                continue;
+            };
+            let (http, told) = (http.clone(), told.clone());
             let serving = async move {
                 let _place = place;
                 serve_connection(io, peer, service, http, told).await
@@ -189,7 +198,7 @@ impl<L: Listen> Server<L> {
             // Refused, it is dropped: a shutdown has come to its last steps.
             drop(connection.try_launch(serving));
         };
-        drop(listener);
+        discard(listener);
         let began = now();
         let late = end(&self.root, requests, connections, self.grace, &words).await?;
         Ok(ServeReport {
@@ -222,6 +231,36 @@ fn words_of(why: &Reason) -> Arc<str> {
     }
 }
 
+/// The name of the job of a connection. A `Debug` that panics costs the name, and not the
+/// server.
+fn name_of(peer: &impl fmt::Debug) -> String {
+    let mut name = String::new();
+    if contained(|| name = format!("connection {peer:?}")) {
+        return "connection".into();
+    }
+    name
+}
+
+/// None if the service panics: then its connection is closed, and the server goes on.
+fn clone_of<S: Clone>(service: &S) -> Option<S> {
+    let mut clone = None;
+    contained(|| clone = Some(service.clone()));
+    clone
+}
+
+/// The next connection of the listener. A panic of it is an error, after which it is asked again.
+async fn accept<L: Listen>(listener: &mut L) -> io::Result<(L::Io, L::Peer)> {
+    let mut accepting = pin!(async { listener.accept().await });
+    let accepted = poll_fn(|cx| {
+        let mut polled = Poll::Pending;
+        match contained(|| polled = accepting.as_mut().poll(cx)) {
+            true => Poll::Ready(Err(io::Error::other("the listener panicked"))),
+            false => polled,
+        }
+    });
+    accepted.await
+}
+
 /// The next connection, and its place if there is a limit. Tries for as long as it takes.
 async fn next_connection<L: Listen>(
     listener: &mut L,
@@ -233,7 +272,7 @@ async fn next_connection<L: Listen>(
         None => None,
     };
     loop {
-        match listener.accept().await {
+        match accept(listener).await {
             Ok((io, peer)) => {
                 pause.ends();
                 return Ok((io, peer, place));

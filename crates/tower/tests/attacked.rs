@@ -3,25 +3,26 @@
 
 mod common;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 
 use axum::Router;
 use bytes::Bytes;
-use common::{Answered, SECOND, Script, Step, boxed, flag, get, on_each, text};
+use common::{Answered, SECOND, Script, Step, boxed, flag, get, on_each, on_sockets, set, text};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use kinfolk_core::{BoxError, Scope, cleanup, launch, park, sleep, spawn};
 use kinfolk_tower::{Listen, RequestLayer, Server};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 type Client = Request<Empty<Bytes>>;
 
@@ -179,10 +180,10 @@ fn a_client_that_has_the_whole_is_not_gone() {
 #[test]
 fn no_client_waits_for_the_clean_up_of_children() {
     on_each(async |lab| {
-        let go = Arc::new(Notify::new());
-        let cleans_up = go.clone();
+        let (go, ended) = (Arc::new(Notify::new()), flag());
+        let (cleans_up, ends) = (go.clone(), ended.clone());
         let handler = move |request: Client| {
-            let go = cleans_up.clone();
+            let (go, ends) = (cleans_up.clone(), ends.clone());
             async move {
                 drop(launch(async move {
                     park().await.expect_err("it is told");
@@ -191,11 +192,12 @@ fn no_client_waits_for_the_clean_up_of_children() {
                 sleep(SECOND / 1000).await.unwrap();
                 match request.uri().path() {
                     "/panic" => panic!("the handler panics"),
-                    _ => Answered::Ok(Response::new(boxed(Script::new([
-                        Step::Data("one"),
-                        Step::Data("two"),
-                        Step::Data("three"),
-                    ])))),
+                    _ => {
+                        let words = ["one", "two", "three"].map(Step::Data);
+                        let mut script = Script::new(words);
+                        script.dropped = ends;
+                        Answered::Ok(Response::new(boxed(script)))
+                    }
                 }
             }
         };
@@ -211,9 +213,9 @@ fn no_client_waits_for_the_clean_up_of_children() {
         go.notify_one();
         let mut body = service.oneshot(get("/")).await.unwrap().into_body();
         assert!(body.frame().await.unwrap().is_ok());
-        // Its next frame is there, and the one behind it waits for room.
-        tokio::task::yield_now().await;
+        // As long as its next frame is not taken, the one behind it waits for room.
         server.cancel("closing time");
+        set(&ended).await;
         let broken = async {
             while let Some(frame) = body.frame().await {
                 if frame.is_err() {
@@ -288,6 +290,133 @@ fn a_server_whose_connections_are_all_reset_hears_its_cancel() {
         tokio::task::yield_now().await;
         task.cancel("closing time");
         assert!(task.outcome().await.unwrap().is_cancelled());
+    });
+}
+
+/// One request of a client, over a socket; the status line.
+async fn visit(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut answer = String::new();
+    // A connection that the server drops may be reset, at any moment.
+    drop(stream.write_all(request).await);
+    drop(stream.read_to_string(&mut answer).await);
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The other side of a connection, which cannot be printed.
+#[derive(Clone)]
+struct Unprintable;
+
+impl fmt::Debug for Unprintable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("it is not printed")
+    }
+}
+
+/// What a listener does before it accepts.
+enum Fit {
+    /// It panics in the call.
+    Call,
+    /// And in the poll.
+    Poll,
+}
+
+/// A listener that panics now and then, as it is asked, polled and dropped.
+struct Nervous(TcpListener, Vec<Fit>);
+
+impl Listen for Nervous {
+    type Io = TcpStream;
+    type Peer = Unprintable;
+
+    fn accept(&mut self) -> impl Future<Output = io::Result<(TcpStream, Unprintable)>> + Send {
+        let fit = self.1.pop();
+        if matches!(fit, Some(Fit::Call)) {
+            panic!("it is asked");
+        }
+        let accept = Listen::accept(&mut self.0);
+        async move {
+            tokio::task::yield_now().await;
+            assert!(fit.is_none(), "it is polled");
+            accept.await.map(|(stream, _)| (stream, Unprintable))
+        }
+    }
+}
+
+impl Drop for Nervous {
+    fn drop(&mut self) {
+        panic!("it is dropped")
+    }
+}
+
+/// A listener and a peer that panic end no server: its clients are answered, and it stops as it
+/// was told.
+#[test]
+fn a_listener_that_panics_is_no_end_of_the_server() {
+    on_sockets(async |lab| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let nervous = Nervous(listener, vec![Fit::Poll, Fit::Call, Fit::Poll]);
+        let app = Router::new().route("/", axum::routing::get(async || "open"));
+        let server = Server::new(&lab.root, nervous);
+        let serving = server.serve(|requests| app.layer(RequestLayer::new(requests)));
+        let task = lab.scope().task("shop").spawn(serving);
+        for _ in 0..2 {
+            assert_eq!(visit(address).await, "HTTP/1.1 200 OK");
+        }
+        task.cancel("closing time");
+        let outcome = task.outcome().await.unwrap();
+        assert!(outcome.is_cancelled(), "{outcome:?}");
+        let report = outcome.into_value().expect("the report");
+        assert_eq!(report.connections, 2);
+        assert!(report.late.is_empty(), "{report}");
+    });
+}
+
+/// A service whose first clones panic.
+struct Rare<S>(S, Arc<AtomicUsize>);
+
+impl<S: Clone> Clone for Rare<S> {
+    fn clone(&self) -> Self {
+        let left = self.1.load(SeqCst);
+        if left > 0 {
+            self.1.store(left - 1, SeqCst);
+            panic!("it is cloned");
+        }
+        Rare(self.0.clone(), self.1.clone())
+    }
+}
+
+impl<S: Service<R>, R> Service<R> for Rare<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.0.call(request)
+    }
+}
+
+#[test]
+fn a_service_that_panics_when_it_is_cloned_costs_its_connection() {
+    on_sockets(async |lab| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Server::new(&lab.root, listener);
+        let serving = server.serve(|requests| {
+            let app = Router::new().route("/", axum::routing::get(async || "open"));
+            Rare(app.layer(RequestLayer::new(requests)), Arc::new(1.into()))
+        });
+        let task = lab.scope().task("shop").spawn(serving);
+        assert_eq!(visit(address).await, "", "closed without an answer");
+        assert_eq!(visit(address).await, "HTTP/1.1 200 OK");
+        task.cancel("closing time");
+        let report = task.outcome().await.unwrap().into_value();
+        assert_eq!(report.expect("the report").connections, 2);
     });
 }
 

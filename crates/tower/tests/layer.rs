@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Empty};
 use kinfolk_core::{Patience, Scope, cleanup, deadline, now, park, spawn};
-use kinfolk_tower::{LayerAnswer, RequestBody, RequestLayer, TimeoutFormat};
+use kinfolk_tower::{CLIENT_GONE, LayerAnswer, RequestBody, RequestLayer, TimeoutFormat};
 use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -88,11 +88,16 @@ fn a_client_that_is_gone_is_told_and_the_clean_up_is_waited_for() {
     on_each(async |lab| {
         let (begun, told, go, tidy) = (flag(), flag(), Arc::new(Notify::new()), flag());
         let all = (begun.clone(), told.clone(), go.clone(), tidy.clone());
+        let knows_why = flag();
+        let knows = knows_why.clone();
         let service = service(layer(&lab), move |_| {
             let (begun, told, go, tidy) = all.clone();
+            let knows = knows.clone();
             async move {
                 begun.store(true, SeqCst);
-                park().await.expect_err("it is told");
+                let why = park().await.expect_err("it is told");
+                let words = why.reason().text() == Some(CLIENT_GONE);
+                knows.store(words, SeqCst);
                 told.store(true, SeqCst);
                 cleanup(async { go.notified().await }).await.unwrap();
                 tidy.store(true, SeqCst);
@@ -107,6 +112,7 @@ fn a_client_that_is_gone_is_told_and_the_clean_up_is_waited_for() {
         }
         drop(response);
         set(&told).await;
+        assert!(knows_why.load(SeqCst), "why it was told");
         // The client is gone, and the job is there.
         assert_eq!(lab.tasks(), ["GET request"]);
         assert!(!tidy.load(SeqCst));

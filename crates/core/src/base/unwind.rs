@@ -67,6 +67,7 @@
 //! | a value that a lock or watch holds: `send_modify`, `wait_for`; the future that makes a `OnceCell` | in the call, in the poll that awaits | it is the caller's; a copy that is changed is `Contained` | none; a cell stays empty |
 //! | a tokio task behind `adopt`: its value, what its panic carried | `adopt::outcome`, in the poll of the child; dropped by tokio, which contains it | its panic is the child's | none |
 //! | a connection and its `stop` under `serve`, services of hyper; futures of `Executor` | in the poll of the body that serves; each a task of the scope | it is the body's, `Contained` each; `caught` as any task | none |
+//! | a listener of `kinfolk-tower`'s server: call, poll, drop; `Debug` of a peer, clone of the service | `server::accept`, `name_of`, `clone_of`, `Server::run` | `contained`, `discard`: asked again, without a name, its connection is closed | none |
 //! | a clock, a driver or a system of i/o that the program has written | its host asks them, in a poll or outside every turn | in a poll it is the body's; outside it ends the process: see below | none of the model's; a driver is asked under its own thread's |
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It

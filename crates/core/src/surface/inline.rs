@@ -388,19 +388,22 @@ impl<O: Open> Inline<O> {
         Poll::Pending
     }
 
-    /// Tells a branch that another has decided; `culprit` failed, if a failure decided. False if
+    /// Tells a branch that another has decided; `culprit` failed, if a failure decided, and
+    /// `words` are the text of the cancel, if the winner has given some. False if
     /// it has not begun: then nothing is there to be told, and it is dropped. But one that
     /// `waits` is the handle of a task, which runs by itself: it is opened by the next poll, to
     /// be told and waited for.
     pub(crate) fn lose(
         self: Pin<&mut Self>,
         culprit: Option<&(JobId, String)>,
+        words: Option<&'static str>,
         waits: bool,
         site: &'static Location<'static>,
     ) -> bool {
         let why = || {
             let mut why = Why::new(ReasonKind::RaceLost, site);
             why.culprit = culprit.cloned();
+            why.text = words.map(Cow::Borrowed);
             why
         };
         let Some(job) = self.job() else {

@@ -7,6 +7,8 @@ use kinfolk_core::{
 };
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
+use crate::bare_spawns;
+
 /// Tokio tasks that a [`Scope`] aborts and waits for.
 pub trait AdoptExt {
     /// Makes the tokio task behind `handle` a child of this scope: the scope waits for it,
@@ -55,6 +57,7 @@ impl AdoptExt for Scope {
     where
         T: IntoOutcome<Value: Send> + Send + 'static,
     {
+        bare_spawns::adopted();
         // Atomic: in a scope that is cancelled it still waits until the abort has taken
         // effect.
         self.spawn_atomic(wait_for(Adopted(handle)))

@@ -31,8 +31,9 @@ where
 pub struct Lost {
     /// The job that failed, if a failure decided.
     culprit: Option<(JobId, String)>,
-    /// An interrupt decided: then the call does not wait for a task from
-    /// outside.
+    /// What the caller has given the winner to say.
+    words: Option<&'static str>,
+    /// An interrupt decided: then a task from outside is not waited for.
     at_once: bool,
 }
 
@@ -40,6 +41,7 @@ impl Lost {
     pub(crate) fn to_success() -> Lost {
         Lost {
             culprit: None,
+            words: None,
             at_once: false,
         }
     }
@@ -47,6 +49,7 @@ impl Lost {
     pub(crate) fn to_interrupt() -> Lost {
         Lost {
             culprit: None,
+            words: None,
             at_once: true,
         }
     }
@@ -55,8 +58,14 @@ impl Lost {
         let name = error.job_name().map(ToString::to_string);
         Lost {
             culprit: error.job().zip(name),
+            words: None,
             at_once: false,
         }
+    }
+
+    /// With these words for the losers.
+    pub(crate) fn saying(self, words: Option<&'static str>) -> Lost {
+        Lost { words, ..self }
     }
 }
 
@@ -72,7 +81,7 @@ where
     F: Future<Output: IntoOutcome>,
 {
     let waits = !lost.at_once && is_task::<F>();
-    branch.lose(lost.culprit.as_ref(), waits, site)
+    branch.lose(lost.culprit.as_ref(), lost.words, waits, site)
 }
 
 /// True if the future of a branch is the handle of a task, which loses with the

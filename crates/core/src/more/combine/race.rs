@@ -66,6 +66,8 @@ pub struct Race<I, V, L = fn(V)> {
     failures: Owed,
     cut: Cut,
     late: Contained<L>,
+    /// What a branch says to the others if it wins.
+    words: Option<(usize, &'static str)>,
 }
 
 impl<I, V> Race<I, V> {
@@ -76,6 +78,7 @@ impl<I, V> Race<I, V> {
             failures: Owed::default(),
             cut: Cut::default(),
             late: Contained::new(drop),
+            words: None,
         }
     }
 }
@@ -95,8 +98,9 @@ impl<I, V, L> Race<I, V, L> {
 impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
     type Output = Result<V>;
 
-    fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
+    fn ended(&mut self, index: usize, how: Result<I>) -> Option<Lost> {
         let open = self.is_open();
+        let words = self.words.filter(|of| of.0 == index).map(|of| of.1);
         match how {
             Err(error) if error.is_cancelled() && !open => give_up(&error),
             Err(error) if error.is_cancelled() => {
@@ -107,14 +111,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
             Err(error) if !open && has_lost(&error) => {}
             Ok(item) if open => {
                 self.won = Some(Contained::new((self.value)(item)));
-                return Some(Lost::to_success());
+                return Some(Lost::to_success().saying(words));
             }
             Ok(item) => {
                 contained(|| (*self.late)((self.value)(item)));
             }
             Err(error) if self.won.is_some() => report(error),
             Err(error) => {
-                let lost = open.then(|| Lost::to_failure(&error));
+                let lost = open.then(|| Lost::to_failure(&error).saying(words));
                 self.failures.take_in(error);
                 return lost;
             }
@@ -155,6 +159,33 @@ impl<C, I, V, L> Together<C, Race<I, V, L>> {
             failures: race.failures,
             cut: race.cut,
             late: Contained::new(late),
+            words: race.words,
+        })
+    }
+
+    /// Gives the losers a reason that says what has happened: if the branch at `index`, counted
+    /// from 0, is the first that ends, `words` are the [text](crate::Reason::text) of the cancel
+    /// of the others. A later call for another branch takes the place of an earlier one.
+    ///
+    /// ```
+    /// # use kinfolk_core as kinfolk;
+    /// # async fn disconnected() -> kinfolk::Result<()> { Ok(()) }
+    /// # async fn demo() -> kinfolk::Result<()> {
+    /// let work = async {
+    ///     let told = kinfolk::park().await.expect_err("it loses");
+    ///     assert_eq!(told.reason().text(), Some("the client has hung up"));
+    ///     Ok::<(), kinfolk::Error>(())
+    /// };
+    /// kinfolk::race((disconnected(), work))
+    ///     .telling(0, "the client has hung up")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn telling(self, index: usize, words: &'static str) -> Self {
+        self.decided_by(|race| Race {
+            words: Some((index, words)),
+            ..race
         })
     }
 }
