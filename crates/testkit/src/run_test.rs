@@ -157,9 +157,10 @@ where
         !options.real_time,
         "{name}: a simulation has no real time; run_native_test and run_tokio_test have"
     );
+    let twice = seeds::twice();
     guarded(name, move |watched| {
         for seed in seeds {
-            let run = |tape| options.run_once(name, seed, &test, &watched, tape);
+            let run = |tape| options.run_once(name, (seed, twice), &test, &watched, tape);
             let Err(failure) = run(None) else { continue };
             let tape = Tape::new();
             let again = run(Some(&tape));
@@ -258,12 +259,12 @@ fn without_addresses(words: &str) -> String {
 }
 
 impl TestOptions {
-    /// Runs the test on one seed; twice, if both runs are to be compared. The first run is
+    /// Runs the test on one seed; `twice`, if both runs are to be compared. The first run is
     /// recorded on the tape if there is one.
     fn run_once<F, B>(
         &self,
         name: &'static str,
-        seed: u64,
+        (seed, twice): (u64, bool),
         test: &F,
         watched: &GuardedRun,
         tape: Option<&Tape>,
@@ -273,7 +274,7 @@ impl TestOptions {
         B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
     {
         let first = self.run_seed(name, seed, test, watched, tape)?;
-        if !seeds::twice() {
+        if !twice {
             return Ok(());
         }
         let second = self.run_seed(name, seed, test, watched, None)?;
