@@ -52,6 +52,25 @@ async fn test_2_an_update_lost_across_a_sleep_of_no_time_is_found() -> Result<()
     two_add(MS).await
 }
 
+/// A free lock is a ready point like any other: another task may come in before it is taken.
+#[kinfolk::test(seeds = 50)]
+#[should_panic(expected = "an update is lost")]
+async fn test_2_an_update_lost_across_a_free_lock_is_found() -> Result<(), Error> {
+    let sum = Arc::new(kinfolk::sync::Mutex::new(0));
+    let tasks = [sum.clone(), sum.clone()].map(|sum| {
+        spawn(async move {
+            let seen = *sum.lock().await?;
+            *sum.lock().await? = seen + 1;
+            Ok::<_, Error>(())
+        })
+    });
+    for task in tasks {
+        task.await?;
+    }
+    assert_eq!(*sum.lock().await?, 2, "an update is lost");
+    Ok(())
+}
+
 /// A task that must be away for twenty turns of another.
 #[kinfolk::test(seeds = 50)]
 #[should_panic(expected = "it was away")]
@@ -299,6 +318,33 @@ fn test_3_a_hang_has_a_line_that_repeats_it() {
     assert!(!ok && words.contains("hangs after 1 s"), "{words}");
     let line = "(run it again with KINFOLK_SEED=0 KINFOLK_POINT=cancel@point:1)";
     assert!(words.contains(line), "{words}");
+}
+
+#[test]
+#[ignore = "run by another"]
+fn takes_long_and_fails_soon() {
+    kinfolk::testkit::cancel_everywhere(|| async {
+        assert_eq!(RUNS.fetch_add(1, SeqCst), 0, "the second run");
+        std::thread::sleep(100 * MS);
+        for _ in 0..100 {
+            checkpoint().await?;
+        }
+        Ok::<_, Error>(())
+    });
+}
+
+/// What many runs of `cancel_everywhere` will cost is said after the first one.
+#[test]
+fn test_3_the_cost_is_told_beforehand() {
+    let (ok, words) = run("takes_long_and_fails_soon", "RUST_BACKTRACE", "0");
+    assert!(!ok && words.contains("the second run"), "{words}");
+    let told = words.lines().find(|line| line.contains("100 points, "));
+    let told = told.unwrap_or_else(|| panic!("the cost is not told: {words}"));
+    assert!(
+        told.starts_with("cancel_everywhere at tests/seeds.rs:"),
+        "{told}"
+    );
+    assert!(told.contains(" runs or more, about "), "{told}");
 }
 
 #[test]

@@ -489,6 +489,44 @@ fn test_2_a_fault_that_never_comes_fails_the_end() {
     );
 }
 
+/// The end of a simulation looks at what it has counted: here a timer that nothing gives up,
+/// because the wait that set it was forgotten.
+#[test]
+fn test_2_what_was_forgotten_fails_the_end() {
+    let found = words_of(|| {
+        let mut sim = Sim::seeded(4);
+        let forgets = async {
+            let mut wait = Box::pin(sleep(SEC));
+            poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx).is_pending())).await;
+            std::mem::forget(wait);
+            Ok::<_, Error>(())
+        };
+        sim.run(forgets).unwrap();
+        sim.finish();
+    });
+    assert!(
+        found.contains("seed 4: the simulation is over, and 1 timers"),
+        "{found}"
+    );
+    assert!(found.contains("timers_set               1"), "{found}");
+}
+
+/// So does a file that is left open.
+#[test]
+fn test_2_a_file_that_is_left_open_fails_the_end() {
+    let mut kept = None;
+    let found = words_of(|| {
+        let mut sim = Sim::seeded(4);
+        kept = sim
+            .run(async { Ok::<_, Error>(File::create("/tmp/left").await?) })
+            .ok();
+        sim.finish();
+    });
+    assert!(kept.is_some());
+    assert!(found.contains("seed 4: 1 files are left open: "), "{found}");
+    assert!(found.contains("file /tmp/left"), "{found}");
+}
+
 async fn leaves_a_job(lab: Lab) {
     lab.root().task("leftover").launch(park());
 }

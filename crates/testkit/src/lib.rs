@@ -5,6 +5,7 @@
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod at_rest;
 mod calls;
 mod clock;
 mod counted;

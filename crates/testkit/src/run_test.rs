@@ -160,9 +160,11 @@ where
         "{name}: a simulation has no real time; run_native_test and run_tokio_test have"
     );
     let is_picked = seeds::picked().is_some();
+    let twice = seeds::twice();
     guarded(name, move |watched| {
         for seed in seeds {
-            let run = |tape: Option<&Tape>| options.run_once(name, seed, &test, &watched, tape);
+            let run =
+                |tape: Option<&Tape>| options.run_once(name, (seed, twice), &test, &watched, tape);
             let first = is_picked.then(Tape::new);
             let Err(failure) = run(first.as_ref()) else {
                 continue;
@@ -270,7 +272,7 @@ impl TestOptions {
     fn run_once<F, B>(
         &self,
         name: &'static str,
-        seed: u64,
+        (seed, twice): (u64, bool),
         test: &F,
         watched: &GuardedRun,
         tape: Option<&Tape>,
@@ -280,7 +282,7 @@ impl TestOptions {
         B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
     {
         let first = self.run_seed(name, seed, test, watched, tape)?;
-        if !seeds::twice() {
+        if !twice {
             return Ok(());
         }
         let second = self.run_seed(name, seed, test, watched, None)?;

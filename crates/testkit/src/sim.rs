@@ -21,6 +21,7 @@ use kinfolk_core::{
     TreeSnapshot, kit::HeldClock,
 };
 
+use crate::at_rest;
 use crate::calls::{UnderWay, Unseen};
 use crate::clock::VirtualClock;
 use crate::guard;
@@ -1275,30 +1276,9 @@ impl Sim {
                 self.seed
             );
         }
-        let counters = self.counters();
-        assert_eq!(counters.living(), 0, "seed {}: {counters}", self.seed);
-        assert_eq!(
-            counters.timers_pending(),
-            0,
-            "seed {}: {counters}",
-            self.seed
-        );
-        assert_eq!(
-            counters.waiters_pending(),
-            0,
-            "seed {}: {counters}",
-            self.seed
-        );
-        assert_eq!(
-            self.timers(),
-            0,
-            "seed {}: timers left at the host",
-            self.seed
-        );
         self.io.finish(self.seed);
-        if counters.io_pending() > 0 {
-            let counters = self.counters();
-            assert_eq!(counters.io_pending(), 0, "seed {}: {counters}", self.seed);
+        if let Some(left) = at_rest::left(&self.counters(), self.timers()) {
+            panic!("seed {}: the simulation is over, and {left}", self.seed);
         }
     }
 

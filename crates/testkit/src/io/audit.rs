@@ -222,7 +222,10 @@ mod tests {
 
     /// Begins one operation; the driver reports these as complete.
     fn audit(over: &[u32]) -> Audit {
-        let audit = Audit::new();
+        seen_by(Audit::new(), over)
+    }
+
+    fn seen_by(audit: Audit, over: &[u32]) -> Audit {
         let id = |index| OpId {
             index,
             generation: 0,
@@ -254,5 +257,14 @@ mod tests {
     #[should_panic(expected = "operation 1.0 is over, and was not under way")]
     fn one_that_is_over_twice_is_noticed() {
         audit(&[1, 1]).check();
+    }
+
+    /// The end of a simulation asks the audit of its driver.
+    #[test]
+    #[should_panic(expected = "operations submitted and completed")]
+    fn the_end_of_a_simulation_misses_one_that_is_never_over() {
+        let sim = crate::Sim::seeded(1);
+        seen_by(sim.io_audit(), &[]);
+        sim.finish();
     }
 }

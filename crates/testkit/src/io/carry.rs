@@ -15,7 +15,7 @@ use socket2::Domain;
 use super::addr::Addr;
 use super::disk::Errno;
 use super::faults::{Fate, On};
-use super::kernel::{State, WaitKey};
+use super::kernel::{State, WaitKey, WaitKeys};
 use super::linux::mode;
 use super::memory::{self, FileFacts, Pieces};
 use super::network::{self, AGAIN};
@@ -27,9 +27,9 @@ use super::wires::{Flown, Sort, WireId};
 pub(crate) enum Progress {
     /// Complete, with the number that a kernel would answer.
     Done(i32),
-    /// The request must wait for one of these to change.
-    Wait(Vec<WaitKey>),
-    /// The request is tried again after this time.
+    /// It has to wait for one of these to change.
+    Wait(WaitKeys),
+    /// It is tried again after so long.
     Later(Duration),
 }
 
@@ -38,7 +38,7 @@ type StepResult = Result<Result<usize, Blocked>, Errno>;
 
 /// What a request waits for.
 enum Blocked {
-    For(Vec<WaitKey>),
+    For(WaitKeys),
     Until(Duration),
 }
 
@@ -47,7 +47,7 @@ fn done(answer: usize) -> StepResult {
 }
 
 fn wait(key: WaitKey) -> StepResult {
-    Ok(Err(Blocked::For(vec![key])))
+    Ok(Err(Blocked::For([Some(key), None])))
 }
 
 /// What kind of thing is open.
@@ -258,13 +258,18 @@ impl State {
         };
         let keep = flags & libc::MSG_PEEK != 0;
         let most = self.portion_of(self.wires.waiting(wire), pieces.len(), short);
-        match self.wires.read(wire, most, keep)? {
+        let read = self
+            .wires
+            .read_to(wire, most, keep, |first, second| match second {
+                [] => pieces.fill(first),
+                _ => pieces.fill(&[first, second].concat()),
+            });
+        match read? {
             None => wait(WaitKey::Wire(wire)),
             Some(bytes) => {
-                pieces.fill(&bytes);
                 memory::answer_message(request, false);
                 self.changed.insert(WaitKey::Wire(wire));
-                done(bytes.len())
+                done(bytes)
             }
         }
     }
@@ -368,10 +373,10 @@ impl State {
             },
         };
         match self.wires.room(input, output, most)? {
-            // The reader learns of the end of the connection there too.
-            None => Ok(Err(Blocked::For(vec![
-                WaitKey::Wire(output),
-                WaitKey::Wire(input),
+            // The end of the connection is told there too.
+            None => Ok(Err(Blocked::For([
+                Some(WaitKey::Wire(output)),
+                Some(WaitKey::Wire(input)),
             ]))),
             Some(0) => done(0),
             Some(room) => {
@@ -640,7 +645,7 @@ impl State {
     fn poll(&mut self, fd: RawFd, events: u32) -> StepResult {
         let wants = |flag: i16| events & flag as u32 != 0;
         let mut ready = 0_i16;
-        let mut keys = Vec::new();
+        let mut keys = [None; 2];
         let (input, output): (Option<WireId>, Option<WireId>) = match self.open_file(fd)? {
             OpenFile::File { .. } => {
                 return done((events as i16 & (libc::POLLIN | libc::POLLOUT)) as usize);
@@ -654,7 +659,7 @@ impl State {
                     if !waiting.is_empty() {
                         ready |= libc::POLLIN;
                     }
-                    keys.push(WaitKey::Socket(id));
+                    keys[0] = Some(WaitKey::Socket(id));
                     (None, None)
                 }
                 SocketStage::Messages { inbox, error, .. } => {
@@ -662,7 +667,7 @@ impl State {
                         ready |= libc::POLLIN;
                     }
                     ready |= libc::POLLOUT;
-                    keys.push(WaitKey::Socket(id));
+                    keys[0] = Some(WaitKey::Socket(id));
                     (None, None)
                 }
             },
@@ -674,13 +679,13 @@ impl State {
             if self.wires.is_over(input) {
                 ready |= libc::POLLHUP;
             }
-            keys.push(WaitKey::Wire(input));
+            keys[0] = Some(WaitKey::Wire(input));
         }
         if let Some(output) = output {
             if self.wires.is_writable(output) {
                 ready |= libc::POLLOUT;
             }
-            keys.push(WaitKey::Wire(output));
+            keys[1] = Some(WaitKey::Wire(output));
         }
         let always = ready & libc::POLLHUP;
         let asked = (if wants(libc::POLLIN) { libc::POLLIN } else { 0 })

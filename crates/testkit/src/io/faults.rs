@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kinfolk_runtime::io::Request;
 
-use crate::rng::Rng;
+use crate::rng::{Chance, Rng};
 
 /// What can go wrong with an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,8 +281,8 @@ struct ScriptLine {
 /// Faults, by rate and by script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
-    rates: Vec<(Fault, FaultOwner, f64)>,
-    /// Some rates apply to files or sockets alone.
+    rates: Vec<(Fault, FaultOwner, Chance)>,
+    /// There are rates for files or sockets alone.
     some_are_own: bool,
     script: Vec<ScriptLine>,
 }
@@ -301,7 +301,7 @@ impl Faults {
         );
         self.rates
             .retain(|(other, of, _)| !same_sort(*other, fault) || *of != whose);
-        self.rates.push((fault, whose, rate));
+        self.rates.push((fault, whose, Chance::new(rate)));
         self.some_are_own |= whose != FaultOwner::All;
     }
 
@@ -341,7 +341,7 @@ impl Faults {
     /// True if those operations have a rate of their own. Called only if some have: else
     /// each operation would search all rates.
     fn has_own(&self, fault: Fault, whose: FaultOwner) -> bool {
-        let own = |rate: &(Fault, FaultOwner, f64)| same_sort(rate.0, fault) && rate.1 == whose;
+        let own = |rate: &(Fault, FaultOwner, Chance)| same_sort(rate.0, fault) && rate.1 == whose;
         self.some_are_own && whose != FaultOwner::All && self.rates.iter().any(own)
     }
 
@@ -353,7 +353,7 @@ impl Faults {
                 FaultOwner::All => !self.has_own(fault, on.whose()),
                 whose => whose == on.whose(),
             };
-            if counts && rng.chance(rate) && fault.befalls(kind, on) {
+            if counts && rng.hits(rate) && fault.befalls(kind, on) {
                 fate.add(fault, rng, false);
             }
         }

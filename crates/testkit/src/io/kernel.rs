@@ -49,8 +49,13 @@ pub(crate) enum WaitKey {
     Socket(SocketId),
 }
 
-/// What has changed since the operations that wait for it were tried, in any
-/// order, perhaps more than once.
+/// All that an operation waits for; it goes on when one of them has changed.
+pub(crate) type WaitKeys = [Option<WaitKey>; 2];
+
+/// How many rows of waiting operations are kept for others, when they are empty.
+const SPARE_ROWS: usize = 16;
+
+/// What has changed since that was told, in any order, some of it more than once.
 #[derive(Default)]
 pub(crate) struct Changes(Vec<WaitKey>);
 
@@ -116,7 +121,9 @@ pub(crate) struct State {
     submitted: u64,
     events: SimEvents,
     waiting: ByNumber<WaitKey, Vec<OpNumber>>,
-    /// The memory that reads will fill, by its address.
+    /// Empty rows of `waiting`, which are used again.
+    spare_rows: Vec<Vec<OpNumber>>,
+    /// The memory that reads will fill, by where it begins.
     lent: BTreeMap<usize, usize>,
     /// The buffer of a group that was just filled.
     pub(crate) filled: Option<u16>,
@@ -303,13 +310,19 @@ impl State {
         changed.sort_unstable();
         changed.dedup();
         for key in changed.drain(..) {
-            for count in self.waiting.remove(&key).unwrap_or_default() {
+            let Some(mut row) = self.waiting.remove(&key) else {
+                continue;
+            };
+            for count in row.drain(..) {
                 if let Some((_, op)) = self.ops.get(count)
                     && matches!(op.at, OpPhase::Waiting)
                 {
                     let late = op.fate.late;
                     self.make_due(count, late);
                 }
+            }
+            if self.spare_rows.len() < SPARE_ROWS {
+                self.spare_rows.push(row);
             }
         }
         // The empty row is used again.
@@ -376,7 +389,7 @@ impl State {
                 self.fail(&request, answer);
                 Progress::Done(answer)
             }
-            None if fate.stuck => Progress::Wait(Vec::new()),
+            None if fate.stuck => Progress::Wait([None; 2]),
             None => self.carry(&request, fate, began),
         };
         let buffer = self.filled.take();
@@ -422,8 +435,9 @@ impl State {
                     self.end_early(count);
                     return None;
                 }
-                for key in keys {
-                    self.waiting.entry(key).or_default().push(count);
+                for key in keys.into_iter().flatten() {
+                    let spare = || self.spare_rows.pop().unwrap_or_default();
+                    self.waiting.entry(key).or_insert_with(spare).push(count);
                 }
                 None
             }
@@ -536,6 +550,7 @@ impl SimKernel {
             submitted: 0,
             events: SimEvents::default(),
             waiting: ByNumber::default(),
+            spare_rows: Vec::new(),
             lent: BTreeMap::new(),
             filled: None,
         };
@@ -772,9 +787,16 @@ impl SimKernel {
         self.state().faults.never_came()
     }
 
-    /// The time of the next event, for the loop of the simulation. Carries out arrivals
-    /// whose time has come: the loop calls a driver only while operations are under
-    /// way.
+    /// Whether something happens by now.
+    pub(crate) fn is_due(&self) -> bool {
+        let state = self.state();
+        state
+            .next_at()
+            .is_some_and(|at| at <= state.clock.elapsed())
+    }
+
+    /// When something happens next, for the loop of the simulation. What arrives by now
+    /// does so here: the loop asks a driver only while operations are under way.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let mut state = self.state();
         state.carry_out_arrivals();

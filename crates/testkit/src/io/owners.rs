@@ -43,6 +43,14 @@ impl OpenFile {
     }
 }
 
+/// Why a file is not open, if so many were opened so far.
+fn why_not(fd: RawFd, made: RawFd) -> &'static str {
+    match (FIRST..FIRST + made).contains(&fd) {
+        true => "after it was closed",
+        false => "which the kernel never opened",
+    }
+}
+
 struct OwnedFile {
     open: OpenFile,
     /// How many operations under way use it.
@@ -75,20 +83,12 @@ impl Owners {
         self.complain(what);
     }
 
-    fn why_not(&self, fd: RawFd) -> &'static str {
-        match (FIRST..FIRST + self.made).contains(&fd) {
-            true => "after it was closed",
-            false => "which the kernel never opened",
-        }
-    }
-
-    /// The file with this number, for a caller that should own it.
+    /// What it is, for a caller that should own it.
     pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut OpenFile> {
-        let why = self.why_not(fd);
         match self.open.get_mut(&fd) {
             Some(owned) => Some(&mut owned.open),
             None => {
-                let what = format!("{what} on file {fd} {why}");
+                let what = format!("{what} on file {fd} {}", why_not(fd, self.made));
                 say(Topic::Seldom, format_args!("simulated kernel: {what}"));
                 self.wrong.push(what);
                 None
@@ -124,7 +124,7 @@ impl Owners {
                 Some(owned.open)
             }
             None => {
-                let why = self.why_not(fd);
+                let why = why_not(fd, self.made);
                 self.complain(format!("close of file {fd} {why}"));
                 None
             }

@@ -94,7 +94,15 @@ impl IoSide {
 
     /// Completes the operations whose time has come; returns how many.
     pub(crate) fn turn(&self) -> usize {
-        self.thread_io.poll(WaitMode::No)
+        match self.has_something() {
+            true => self.thread_io.poll(WaitMode::No),
+            false => 0,
+        }
+    }
+
+    /// False if a turn would be in vain, as many are while operations are late.
+    fn has_something(&self) -> bool {
+        self.thread_io.has_word() || self.kernel.is_due()
     }
 
     /// When the next operation completes.
@@ -188,5 +196,37 @@ impl Sim {
     /// Counts the operations between the simulation and its kernel.
     pub fn io_audit(&self) -> Audit {
         self.io.audit.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kinfolk_runtime::io::System;
+
+    use super::*;
+
+    /// The end of a simulation asks its kernel what was done wrong.
+    #[test]
+    #[should_panic(expected = "the simulated kernel was misused")]
+    fn the_end_of_a_simulation_names_misuse() {
+        let sim = Sim::seeded(1);
+        sim.io().close(3);
+        sim.finish();
+    }
+
+    /// A visit while nothing is over and no message lies there does not reach the driver, and
+    /// one that has something to do does.
+    #[test]
+    fn a_visit_in_vain_leaves_the_driver_alone() {
+        let mut sim = Sim::builder(1).io(SimIo::rough()).build();
+        let never = sim.root().spawn(async {
+            let (reader, _writer) = kinfolk_runtime::io::pipe()?;
+            reader.read(vec![0; 8]).await.0?;
+            Ok::<_, kinfolk_core::Error>(())
+        });
+        sim.settle();
+        assert!(sim.io.is_busy() && !sim.io.has_something());
+        assert_eq!(sim.io.turn(), 0);
+        drop(never);
     }
 }

@@ -123,17 +123,31 @@ impl Wires {
     /// Up to `most` bytes, none at the end. With `keep` they stay in the
     /// stream.
     pub(crate) fn read(&mut self, wire: WireId, most: usize, keep: bool) -> Tried<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let to = |first: &[u8], second: &[u8]| bytes = [first, second].concat();
+        let read = self.read_to(wire, most, keep, to)?;
+        Ok(read.map(|_| bytes))
+    }
+
+    /// The same; `to` gets the bytes, in two pieces at the most, and the answer is how many.
+    pub(crate) fn read_to(
+        &mut self,
+        wire: WireId,
+        most: usize,
+        keep: bool,
+        to: impl FnOnce(&[u8], &[u8]),
+    ) -> Tried<usize> {
         let state = self.state(wire);
         if !state.bytes.is_empty() {
             let bytes = most.min(state.bytes.len());
             // In at most two pieces, and not byte by byte.
             let (first, second) = state.bytes.as_slices();
             let (of_first, of_second) = (bytes.min(first.len()), bytes.saturating_sub(first.len()));
-            let read = [&first[..of_first], &second[..of_second]].concat();
+            to(&first[..of_first], &second[..of_second]);
             if !keep {
                 state.take(bytes);
             }
-            return Ok(Some(read));
+            return Ok(Some(bytes));
         }
         let over = match state.sort {
             Sort::Pipe => most == 0 || state.ended,
@@ -146,7 +160,7 @@ impl Wires {
                 state.ended || state.dead || state.unheard
             }
         };
-        Ok(over.then(Vec::new))
+        Ok(over.then_some(0))
     }
 
     /// How many of `wanted` bytes could be written to a pipe now.

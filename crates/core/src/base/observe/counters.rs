@@ -42,12 +42,13 @@ macro_rules! counters {
         impl Counters {
             /// Reads every counter but those of i/o, which the host keeps.
             pub fn read(&self) -> CountersSnapshot {
+                let sums = self.sums();
                 let created_by_kind: Vec<_> = JobKind::ALL
                     .iter()
-                    .map(|kind| (*kind, self.sum(COUNTERS + *kind as usize)))
+                    .map(|kind| (*kind, sums[COUNTERS + *kind as usize]))
                     .collect();
                 let mut read = CountersSnapshot {
-                    $($name: self.sum(Count::$variant as usize),)*
+                    $($name: sums[Count::$variant as usize],)*
                     created_by_kind,
                     ..CountersSnapshot::default()
                 };
@@ -184,9 +185,19 @@ impl Counters {
         number.wrapping_sub(before.0) & MOST_NUMBER < since
     }
 
-    fn sum(&self, at: usize) -> u64 {
-        let shards = self.shards.iter().chain([&self.rest]);
-        shards.map(|shard| shard.values[at].load(Relaxed)).sum()
+    /// Each value of all threads together. Nothing was counted in a shard without an owner.
+    fn sums(&self) -> [u64; VALUES] {
+        let mut sums = [0; VALUES];
+        let owned = self
+            .shards
+            .iter()
+            .filter(|shard| shard.owner.load(Relaxed) != 0);
+        for shard in owned.chain([&self.rest]) {
+            for (sum, value) in sums.iter_mut().zip(&shard.values) {
+                *sum += value.load(Relaxed);
+            }
+        }
+        sums
     }
 
     #[inline]

@@ -79,6 +79,11 @@ impl WaitedFor {
 
 /// Notes in each job that waits for a lock or a channel which one it is.
 pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
+    // The list has a lock for each of its parts, and at the end of a clean shutdown there is
+    // no job left to ask it for.
+    if nodes.iter().all(|node| node.waits_on.is_none()) {
+        return;
+    }
     let waited_for = WaitedFor::now();
     if waited_for.looks.is_empty() {
         return;

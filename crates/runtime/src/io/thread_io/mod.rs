@@ -70,6 +70,7 @@ struct Inner {
     taken: usize,
     unsent: Unsent,
     visits: u32,
+    /// When something was handed over last, or the first busy visit; none before that one.
     handed_over: Option<Instant>,
     /// What the driver brought last was one answer alone.
     alone: bool,
@@ -304,9 +305,14 @@ impl ThreadIo {
         let hand_over = {
             let mut inner = self.inner.borrow_mut();
             inner.visits = inner.visits.wrapping_add(1);
-            inner.visits.is_multiple_of(VISITS)
-                || inner.unsent == Unsent::Cancel
-                || inner.handed_over.is_some_and(|at| at.elapsed() > SOON)
+            let is_late = match inner.handed_over {
+                Some(at) => at.elapsed() > SOON,
+                None => {
+                    inner.handed_over = Some(Instant::now());
+                    false
+                }
+            };
+            inner.visits.is_multiple_of(VISITS) || inner.unsent == Unsent::Cancel || is_late
         };
         match hand_over {
             true => self.poll(WaitMode::No),
@@ -339,6 +345,12 @@ impl ThreadIo {
         inner.table.len > 0 || !inner.over.is_empty() || self.mailbox().has_messages()
     }
 
+    /// True if a visit may have something to do beside what the driver brings: messages to
+    /// read, or something to tell.
+    pub fn has_word(&self) -> bool {
+        !self.inner.borrow().over.is_empty() || self.mailbox().has_messages()
+    }
+
     /// Waits in the driver until something is over or the mailbox rings; at most
     /// so long; how many were over. Only if [busy](ThreadIo::is_busy).
     pub fn park(&self, most: Option<Duration>) -> usize {
@@ -368,6 +380,9 @@ impl ThreadIo {
             for id in inner.table.ids() {
                 inner.cancel(id, self.mailbox().counts());
             }
+        }
+        if self.is_empty() && self.inner.borrow().over.is_empty() {
+            return;
         }
         let until = Instant::now() + CLOSING;
         while !self.is_empty() || !self.inner.borrow().over.is_empty() {
@@ -503,7 +518,11 @@ impl Inner {
         if wait != WaitMode::Peek {
             self.unsent = Unsent::Nothing;
             self.in_a_row = 0;
-            self.handed_over = Some(Instant::now());
+            // Read by a busy visit alone: a simulation makes none, and it would ask the
+            // system for the time at each turn.
+            if let Some(at) = &mut self.handed_over {
+                *at = Instant::now();
+            }
         }
         // Before: it may sleep in there.
         counts.in_driver(in_driver);

@@ -190,8 +190,8 @@ fn a_busy_thread_hands_over_at_every_fourth_visit() {
     let (thread, turns) = recorded();
     thread.submit(Arc::new(Nobody::default()), &Request::Nop(NopArgs));
     for _ in 0..2 {
-        // As if no time had passed.
-        thread.inner.borrow_mut().handed_over = None;
+        // As if no time had passed: an instant that has not come is no time ago.
+        thread.inner.borrow_mut().handed_over = Some(Instant::now() + CLOSING);
         for _ in 0..VISITS {
             thread.poll_busy();
         }
@@ -204,6 +204,23 @@ fn a_busy_thread_hands_over_at_every_fourth_visit() {
             .iter()
             .all(|wait| matches!(wait, WaitMode::No | WaitMode::Peek))
     );
+    std::mem::forget(thread);
+}
+
+/// Time counts from the first busy visit on. A thread that makes none, such as that of a
+/// simulation, does not ask the system for it.
+#[test]
+fn the_time_of_busy_visits_begins_with_the_first() {
+    let (thread, _) = recorded();
+    thread.submit(Arc::new(Nobody::default()), &RECV);
+    thread.poll(WaitMode::No);
+    assert!(thread.inner.borrow().handed_over.is_none());
+    thread.poll_busy();
+    assert!(thread.inner.borrow().handed_over.is_some());
+    let before = Some(Instant::now() - SOON);
+    thread.inner.borrow_mut().handed_over = before;
+    thread.poll(WaitMode::No);
+    assert!(thread.inner.borrow().handed_over > before);
     std::mem::forget(thread);
 }
 
