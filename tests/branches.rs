@@ -4,14 +4,14 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, TaskSet, all, any, checkpoint, cleanup, for_each_concurrent, local_scope,
-    park, race, select, sleep,
+    Error, ErrorKind, Event, EventKind, Job, Scope, Sink, TaskSet, all, any, checkpoint, cleanup,
+    for_each_concurrent, local_scope, park, race, select, sleep,
 };
 use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
 
@@ -252,4 +252,71 @@ fn handle_7_branches_that_are_always_ready_starve_none() {
             sim.finish();
         }
     });
+}
+
+/// Calls a function with a job as soon as the next job is created.
+struct AtNextCreate {
+    armed: AtomicBool,
+    job: Mutex<Option<Job>>,
+    call: fn(&Job) -> bool,
+}
+
+impl Sink for AtNextCreate {
+    fn event(&self, event: &Event) {
+        if matches!(event.kind, EventKind::Create { .. }) && self.armed.swap(false, SeqCst) {
+            let job = self
+                .job
+                .lock()
+                .unwrap()
+                .take()
+                .expect("the one that spawns");
+            assert!((self.call)(&job));
+        }
+    }
+}
+
+/// What a job that starts a task in a set is told at its next wait for the set, and what
+/// becomes of that task, if `call` comes to the job while the set starts the task.
+fn told_while_a_set_starts_a_task(call: fn(&Job) -> bool) -> String {
+    let sink = Arc::new(AtNextCreate {
+        armed: AtomicBool::new(false),
+        job: Mutex::new(None),
+        call,
+    });
+    let mut sim = Sim::builder(1).sink(sink.clone()).build();
+    let log = Log::new();
+    let words = log.clone();
+    sim.run(async move {
+        let around = Scope::current().expect("a job");
+        let arms = sink.clone();
+        let job = around.task("spawns").spawn(async move {
+            let mut set = TaskSet::within(&around);
+            arms.armed.store(true, SeqCst);
+            let spawned = set.spawn(sleep(MS)).await;
+            assert!(spawned.is_ok() && !arms.armed.load(SeqCst));
+            words.say(format!("told {}", set.next().await.is_err()));
+            let left = cleanup(async { set.next().await }).await?;
+            words.say(format!("task {:?}", left.map(|ended| ended.is_ok())));
+            Ok::<_, Error>(())
+        });
+        *sink.job.lock().unwrap() = Some(job.job());
+        let _ = job.outcome().await;
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    assert_eq!(sim.elapsed(), MS);
+    sim.finish();
+    log.text()
+}
+
+/// request-3: a set waits for its tasks in no job's name. A job that is cancelled or
+/// interrupted while it starts one hears it at its own next point, and the task hears nothing.
+/// Also: handle-2.
+#[test]
+fn request_3_a_set_passes_nothing_on_to_the_tasks_that_it_starts() {
+    let calls: [fn(&Job) -> bool; 2] = [|job| job.interrupt("look up"), |job| job.cancel("now")];
+    for call in calls {
+        let told = told_while_a_set_starts_a_task(call);
+        assert_eq!(told, "told true task Some(true)");
+    }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::Waker;
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -299,52 +299,95 @@ fn lane_6_no_wake_of_a_high_or_low_task_is_lost() {
     });
 }
 
-/// Adds this thread; how many there are.
-fn note(seen: &Mutex<Vec<ThreadId>>) -> usize {
-    let (mut seen, own) = (seen.lock().unwrap(), thread::current().id());
-    if !seen.contains(&own) {
-        seen.push(own);
+/// Counts the low turns, and holds the thread of the next one on demand.
+#[derive(Default)]
+struct LowTurns {
+    count: AtomicUsize,
+    hold: AtomicBool,
+    held: AtomicBool,
+    done: AtomicBool,
+}
+
+impl LowTurns {
+    async fn rounds(self: Arc<Self>) -> Result<(), Cancelled> {
+        while !self.done.load(SeqCst) {
+            self.count.fetch_add(1, SeqCst);
+            while self.hold.load(SeqCst) {
+                self.held.store(true, SeqCst);
+                thread::yield_now();
+            }
+            self.held.store(false, SeqCst);
+            yield_now().await?;
+        }
+        Ok(())
     }
-    seen.len()
+
+    /// Holds the thread of the other worker while `f` runs on this one; how many low turns
+    /// there were until then.
+    fn without(&self, f: impl FnOnce()) -> usize {
+        self.hold.store(true, SeqCst);
+        while !self.held.load(SeqCst) {
+            thread::yield_now();
+        }
+        f();
+        let count = self.count.load(SeqCst);
+        self.hold.store(false, SeqCst);
+        count
+    }
 }
 
 /// lane-5: a worker that has nothing but low tasks takes normal ones of its neighbour before
-/// them.
+/// them. The neighbour is in a long turn, which has spawned more than it can do soon: the
+/// next turns of this worker are those. Its look at how much others have to do comes once in
+/// 127 turns, and would find them late.
 #[test]
 fn lane_5_normal_work_of_a_neighbour_goes_before_low_work() {
+    const ROUNDS: usize = 30;
+    const SPAWNED: usize = 300;
+    const FIRST: usize = 32;
     guarded("a neighbour", |_| {
         let rt = rt(2);
-        let done = Arc::new(AtomicBool::new(false));
-        let threads: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-        let low = |scope: &Scope| {
-            for _ in 0..8 {
-                let done = done.clone();
-                scope.task("low").priority(Low).launch(async move {
-                    while !done.load(SeqCst) {
-                        yield_now().await?;
-                    }
-                    Ok::<_, Cancelled>(())
-                });
-            }
-        };
-        low(&rt.scope());
-        let (ends, seen) = (done.clone(), threads.clone());
-        rt.scope().launch(async move {
-            let scope = Scope::current().expect("a job");
-            for _ in 0..20 {
-                let (ends, seen) = (ends.clone(), seen.clone());
-                scope.launch(async move {
-                    while !ends.load(SeqCst) {
-                        ends.store(note(&seen) == 2, SeqCst);
-                        yield_now().await?;
-                    }
-                    Ok::<_, Cancelled>(())
-                });
-            }
-        });
-        while !done.load(SeqCst) {
-            thread::yield_now();
+        let lows = Arc::new(LowTurns::default());
+        for _ in 0..8 {
+            rt.scope()
+                .task("low")
+                .priority(Low)
+                .launch(lows.clone().rounds());
         }
+        let mut waited = 0;
+        for _ in 0..ROUNDS {
+            let (ran, low) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (send, take) = mpsc::channel();
+            let (turns, counts, until) = (lows.clone(), ran.clone(), low.clone());
+            rt.scope().launch(async move {
+                let scope = Scope::current().expect("a job");
+                let before = turns.without(|| {
+                    for _ in 0..SPAWNED {
+                        let (turns, ran, low) = (turns.clone(), counts.clone(), until.clone());
+                        scope.launch(async move {
+                            if ran.fetch_add(1, SeqCst) + 1 == FIRST {
+                                low.store(turns.count.load(SeqCst), SeqCst);
+                            }
+                        });
+                    }
+                });
+                // This thread takes none of them before the other one has.
+                while counts.load(SeqCst) < FIRST {
+                    thread::yield_now();
+                }
+                let _ = send.send(before);
+            });
+            let before = take.recv().expect("the long turn");
+            while ran.load(SeqCst) < SPAWNED {
+                thread::yield_now();
+            }
+            waited += low.load(SeqCst) - before;
+        }
+        lows.done.store(true, SeqCst);
+        assert!(
+            waited <= 4 * ROUNDS,
+            "{waited} low turns went before normal ones in {ROUNDS} rounds"
+        );
         assert!(rt.shutdown(Duration::from_secs(10)).unwrap().is_clean());
     });
 }

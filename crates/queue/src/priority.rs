@@ -295,6 +295,35 @@ mod tests {
         assert_eq!(most_between(&order, High), 1);
     }
 
+    /// More than a few at once ask for another worker, and so does every so many-th that
+    /// waits. What is counted as queued is what is there.
+    #[test]
+    fn lane_5_a_push_asks_for_help_where_much_waits() {
+        for many in [1, FEW, FEW + 1] {
+            let (tree, ready) = tasks([(High, many), (Normal, 0), (Low, 0)]);
+            let queues = PriorityQueues::default();
+            assert!(queues.is_empty() && !queues.may_have_some());
+            let mut all = TurnRow::new();
+            ready.into_iter().for_each(|turn| all.push_back(turn));
+            assert_eq!(queues.push(all).wants_help(), many > FEW, "{many}");
+            assert_eq!((queues.len(), queues.is_empty()), ((many, 0), false));
+            let streak = PriorityStreak::default();
+            while queues.take_high(&streak, 1).is_some() {}
+            assert!(queues.is_empty() && !queues.may_have_some());
+            drop(tree);
+        }
+        for priority in [High, Low] {
+            let (tree, ready) = tasks([(priority, 2 * STEAL_BATCH), (Normal, 0), (Low, 0)]);
+            let queues = PriorityQueues::default();
+            for (n, turn) in ready.into_iter().enumerate() {
+                let asks = (n + 1).is_multiple_of(STEAL_BATCH);
+                assert_eq!(queues.push(row(turn)).wants_help(), asks, "{n}");
+                assert!(!queues.is_empty(), "one is enough, {priority:?}");
+            }
+            drop((queues, tree));
+        }
+    }
+
     /// A high turn that comes after normal ones have gone has its whole row, and does not go
     /// where the injector is served.
     #[test]
