@@ -1255,7 +1255,7 @@ fn io_7_lines_of_standard_input() {
     is_a_line("lines of standard input", 8_000, |n| {
         let mut sim = Sim::seeded(1);
         let keyboard = sim.io();
-        keyboard.type_in(&"abcdefghij\n".repeat(n));
+        keyboard.type_in("abcdefghij\n".repeat(n));
         keyboard.end_of_input();
         let task = sim.root().spawn(async move {
             let (mut lines, mut count) = (stdin().lines(), 0);
