@@ -190,7 +190,7 @@ where
     };
     let goes_on = !facts.is_over && !facts.is_left_out;
     if exchange.decide(Head::Service(Box::new(parts), facts)) && goes_on {
-        return send(exchange, body).await;
+        return send(exchange, request, body).await;
     }
     exchange.end();
     Ok(())
@@ -208,7 +208,7 @@ fn has_no_body(status: StatusCode) -> bool {
 }
 
 /// Polls the body, inside the job, and hands over its frames.
-async fn send<R>(exchange: &Exchange<R::Data>, body: R) -> Result<()>
+async fn send<R>(exchange: &Exchange<R::Data>, request: &Scope, body: R) -> Result<()>
 where
     R: Body + Send,
     R::Data: Send,
@@ -220,12 +220,20 @@ where
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => body.as_mut().poll_frame(cx),
         });
-        let frame = match next.await {
-            Some(Ok(frame)) => {
-                let is_last = frame.is_trailers() || body.is_end_stream();
-                (Ok(frame), is_last)
-            }
-            Some(Err(error)) => (Err(error.into()), true),
+        let next = next.await.map(|frame| frame.map_err(Into::into));
+        let is_last = match &next {
+            Some(Ok(frame)) => frame.is_trailers() || body.is_end_stream(),
+            Some(Err(_)) | None => true,
+        };
+        if is_last && request.deadline_passed() {
+            // A child of the body that was told may have ended it before the hook of the
+            // request is called: to the client that must not look whole.
+            exchange.cut(LayerAnswer::TimedOut);
+            return Ok(());
+        }
+        let frame = match next {
+            Some(Ok(frame)) => (Ok(frame), is_last),
+            Some(Err(error)) => (Err(error), true),
             None => break,
         };
         // Told, a body may still hand over what there is room for, and no more: one that
@@ -242,7 +250,6 @@ where
                 }
             },
         };
-        let is_last = frame.1;
         if is_wanted {
             exchange.put(frame);
         }
